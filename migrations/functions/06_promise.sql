@@ -1,0 +1,133 @@
+-- Promises stock to an order: every check, then every move; a refusal has written nothing. Knows no key, no HTTP.
+-- p_lines: [{"skuId","qty"}, …] as sent; a SKU on several lines counts as their sum.
+--
+-- Lock order: customer (only where a limit is set) -> order -> positions by SKU. Each step is its own statement:
+-- a statement's snapshot is older than the locks it waits for.
+create or replace function holdfast.promise(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text)
+returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_customer uuid;
+  v_limit bigint;
+  v_exposure numeric;
+  v_status text;
+  v_wanted record; -- skus, qtys, first_at: distinct, by SKU
+  v_checked record; -- absent, exceeding (rendered lines), raise_minor
+  v_refused text;
+  v_ats bigint[];
+begin
+  -- An order's customer never changes, so it may be read before locking.
+  select o.customer_id into v_customer from public.wholesale_order o where o.tenant_id = p_tenant and o.id = p_order;
+  if not found then
+    return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
+  end if;
+  select c.credit_limit_minor into v_limit from public.customer c
+  where c.tenant_id = p_tenant and c.id = v_customer and c.credit_limit_minor is not null
+  for no key update;
+  select o.status into v_status from public.wholesale_order o
+  where o.tenant_id = p_tenant and o.id = p_order for no key update;
+  if v_status <> 'open' then
+    return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be allocated.', v_status));
+  end if;
+
+  select * into v_wanted from holdfast.wanted(p_lines);
+  select string_agg(holdfast.short_line(r.sku_id, r.qty, 0), ',' order by r.first_at) filter (where l.sku_id is null)
+           as absent,
+         string_agg(holdfast.short_line(r.sku_id, r.qty, l.qty - l.qty_allocated - l.qty_shipped), ',' order by r.first_at)
+           filter (where r.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
+         -- Units already invoiced are in the invoice: only what rises above them raises the exposure.
+         coalesce(sum(l.unit_price_minor::numeric
+           * (greatest(0, l.qty_allocated + r.qty + l.qty_shipped - l.qty_invoiced)
+              - greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced))), 0) as raise_minor
+  into v_checked
+  from unnest(v_wanted.skus, v_wanted.qtys, v_wanted.first_at) as r(sku_id, qty, first_at)
+  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = r.sku_id;
+  if v_checked.absent is not null then
+    return holdfast.refuse_absent(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_checked.absent);
+  end if;
+  if v_checked.exceeding is not null then
+    return holdfast.refusal(422, 'exceeds_ordered', 'The order wants fewer units than this; see lines.',
+      format('"lines":[%s]', v_checked.exceeding));
+  end if;
+
+  if v_limit is not null then
+    v_exposure := holdfast.exposure(p_tenant, v_customer);
+    if v_exposure + v_checked.raise_minor > v_limit then
+      return holdfast.refusal(422, 'credit_limit_exceeded',
+        'What the customer owes and holds, with this request, would pass its credit limit (minor units).',
+        format('"limit":%s,"exposure":%s,"requested":%s', v_limit, v_exposure, v_checked.raise_minor));
+    end if;
+  end if;
+
+  -- One SKU: the guarded UPDATE is the lock and the check. Several, or short: lock in order, collect every short
+  -- one, and only then move.
+  for v_try in 1 .. 2 loop
+    if v_try = 2 or cardinality(v_wanted.skus) > 1 then
+      perform from public.sku_position p
+      where p.tenant_id = p_tenant and p.sku_id = any (v_wanted.skus) order by p.sku_id for no key update;
+      select string_agg(holdfast.short_line(r.sku_id, r.qty, p.on_hand + p.on_order - p.allocated), ',' order by r.first_at)
+      into v_refused
+      from unnest(v_wanted.skus, v_wanted.qtys, v_wanted.first_at) as r(sku_id, qty, first_at)
+      join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = r.sku_id
+      where r.qty > p.on_hand + p.on_order - p.allocated;
+      if v_refused is not null then
+        return holdfast.refusal(422, 'insufficient_ats', 'Fewer units are available to sell than this; see lines.',
+          format('"lines":[%s]', v_refused));
+      end if;
+    end if;
+    v_ats := holdfast.move(p_tenant, p_order, v_customer, v_wanted.skus, v_wanted.qtys, 'allocate', p_actor);
+    exit when v_ats is not null;
+  end loop;
+  return holdfast.moved(p_order, p_lines, v_wanted.skus, v_ats);
+end $$;
+
+-- What a request wants, per distinct SKU in ascending order: units, and where the SKU was first sent.
+create or replace function holdfast.wanted(p_lines jsonb, out skus uuid[], out qtys bigint[], out first_at bigint[])
+language sql immutable as $$
+  select array_agg(s.sku_id order by s.sku_id), array_agg(s.qty order by s.sku_id), array_agg(s.first_at order by s.sku_id)
+  from (select (l ->> 'skuId')::uuid as sku_id, sum((l ->> 'qty')::bigint)::bigint as qty, min(ord) as first_at
+        from jsonb_array_elements(p_lines) with ordinality as x(l, ord) group by 1) s
+$$;
+
+-- SKUs that no line of the order carries: unknown altogether first, else not on this order.
+create or replace function holdfast.refuse_absent(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[],
+  p_absent text) returns holdfast.outcome
+language plpgsql stable security invoker as $$
+declare
+  v_unknown text;
+begin
+  select string_agg(holdfast.short_line(r.sku_id, r.qty, 0), ',' order by r.first_at) into v_unknown
+  from unnest(p_skus, p_qtys, p_first_at) as r(sku_id, qty, first_at)
+  where not exists (select from public.sku s where s.tenant_id = p_tenant and s.id = r.sku_id);
+  if v_unknown is not null then
+    return holdfast.refusal(422, 'unknown_sku', 'There is no SKU with this id; see lines.', format('"lines":[%s]', v_unknown));
+  end if;
+  return holdfast.refusal(422, 'sku_not_on_order', 'The order has no line for this SKU; see lines.',
+    format('"lines":[%s]', p_absent));
+end $$;
+
+-- The answer of allocate and release: the lines as sent, each with its SKU's ATS after the whole request.
+create or replace function holdfast.moved(p_order uuid, p_lines jsonb, p_skus uuid[], p_ats bigint[])
+returns holdfast.outcome
+language sql immutable as $$
+  select row(200, null, null,
+    format('{"ok":true,"orderId":"%s","lines":[%s]}', p_order,
+      (select string_agg(format('{"skuId":"%s","qty":%s,"atsAfter":%s}', r.sku_id, l ->> 'qty', r.ats), ',' order by ord)
+       from jsonb_array_elements(p_lines) with ordinality as x(l, ord)
+       join unnest(p_skus, p_ats) as r(sku_id, ats) on r.sku_id = (l ->> 'skuId')::uuid)),
+    null, null)::holdfast.outcome
+$$;
+
+-- What a customer owes and holds, in minor units: invoices awaiting payment, and what is promised or shipped but
+-- not invoiced on orders that are not cancelled. Whoever raises it holds the customer's row and calls this in a
+-- later statement.
+create or replace function holdfast.exposure(p_tenant uuid, p_customer uuid) returns numeric
+language plpgsql stable security invoker as $$
+begin
+  return (select coalesce(sum(i.total_minor), 0) from public.invoice i
+          where i.tenant_id = p_tenant and i.customer_id = p_customer and i.status = 'awaiting_payment')
+       + (select coalesce(sum(l.unit_price_minor::numeric * greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced)), 0)
+          from public.wholesale_order o
+          join public.order_line l on l.tenant_id = o.tenant_id and l.order_id = o.id
+          where o.tenant_id = p_tenant and o.customer_id = p_customer and o.status <> 'cancelled');
+end $$;

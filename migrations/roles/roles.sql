@@ -1,0 +1,29 @@
+-- The two roles that functions log in as. Roles belong to the cluster, not to a database, so they are made
+-- once, before the migrations, under an advisory lock (databases migrated side by side would race).
+-- Neither owns a table nor bypasses row-level security. A password is given by the migrate command.
+do $$
+declare
+  v_role text;
+begin
+  perform pg_advisory_xact_lock(hashtextextended('holdfast/roles', 0));
+  foreach v_role in array array['holdfast_app', 'holdfast_worker'] loop
+    if not exists (select from pg_catalog.pg_roles where rolname = v_role) then
+      execute format('create role %I login noinherit nosuperuser nobypassrls nocreatedb nocreaterole', v_role);
+    end if;
+    -- A client that died or froze must not hold the locks of a hot SKU. These stand on the role, so that they
+    -- hold behind any pooler. statement_timeout + idle_in_transaction_session_timeout stay below the 15 s after
+    -- which a retry is promised to run; statement_timeout stays below the 7 s in which "too busy" is answered.
+    execute format('alter role %I set statement_timeout = ''6s''', v_role);
+    execute format('alter role %I set lock_timeout = ''3s''', v_role);
+    execute format('alter role %I set idle_in_transaction_session_timeout = ''5s''', v_role);
+    -- Without these a session whose client vanished between two messages keeps its locks for hours.
+    execute format('alter role %I set tcp_keepalives_idle = 4', v_role);
+    execute format('alter role %I set tcp_keepalives_interval = 2', v_role);
+    execute format('alter role %I set tcp_keepalives_count = 3', v_role);
+    execute format('alter role %I set tcp_user_timeout = ''10s''', v_role);
+    execute format('alter role %I set client_connection_check_interval = ''2s''', v_role);
+    if current_setting('server_version_num')::int >= 170000 then
+      execute format('alter role %I set transaction_timeout = ''12s''', v_role);
+    end if;
+  end loop;
+end $$;

@@ -1,0 +1,13 @@
+//! Harness for integration tests, behind feature `testing`: a database per test, API Gateway events, credentials.
+//! Panics where it cannot do its job: it is test code.
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test that cannot be set up has failed")]
+
+mod caller;
+mod database;
+mod event;
+mod seed;
+
+pub use caller::{AUDIENCE, ISSUER, JWT_SECRET, SCOPE_CLAIM, TENANT_CLAIM, auth_config, issue_api_key, token, token_with};
+pub use database::TestDb;
+pub use event::{Event, Reply};
+pub use seed::{Destination, Seed, Tenant};

@@ -1,0 +1,89 @@
+//! The demo: two users in two cities over the last six of a jacket.
+
+use anyhow::Result;
+use sqlx::{Connection, PgConnection};
+
+use super::state::State;
+use crate::master_data::{self, Orders, Style, User};
+use crate::partner::webhook_url;
+
+/// Code of the SKU with six on hand.
+pub const SCARCE_CODE: &str = "HARBOR-NVY-M";
+/// Code of the SKU with plenty on hand.
+pub const PLENTIFUL_CODE: &str = "HARBOR-NVY-L";
+
+/// Loads the demo where it is not there yet, all or nothing. In any case the partner's destination points to where
+/// the partner listens now.
+///
+/// # Errors
+/// The statement's.
+pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> Result<()> {
+    let demo = &state.demo;
+    let mut tx = conn.begin().await?;
+    let there: bool = sqlx::query_scalar("select exists (select from tenant where id = $1)")
+        .bind(demo.tenant)
+        .fetch_one(&mut *tx)
+        .await?;
+    if !there {
+        insert(&mut tx, state, partner_url).await?;
+    }
+    // Destinations of scenarios too: the partner may listen elsewhere than last time.
+    sqlx::query(
+        r"update destination set url = regexp_replace(url, '^http://127\.0\.0\.1:\d+', $1)
+          where name = 'Local partner' and url ~ '^http://127\.0\.0\.1:\d+/webhooks/'
+            and url not like $1 || '/%'",
+    )
+    .bind(partner_url)
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+async fn insert(conn: &mut PgConnection, state: &State, partner_url: &str) -> Result<()> {
+    let demo = &state.demo;
+    let tenant = demo.tenant;
+    master_data::add_tenant(conn, tenant, "Alder & Finch").await?;
+    let users = [
+        (demo.user1, "Maya Ortiz (Austin)", "maya@alder-finch.example"),
+        (demo.user2, "Kenji Sato (Tokyo)", "kenji@alder-finch.example"),
+        (demo.partner_user, "Northbound EDI", "edi@northbound.example"),
+    ];
+    for (id, display_name, email) in users {
+        master_data::add_user(conn, tenant, &User { id, display_name, email }).await?;
+    }
+    master_data::add_customer(conn, tenant, demo.customer, "North Loop Outfitters", "USD", None).await?;
+    let style = Style {
+        id: demo.style,
+        name: "Harbor Jacket",
+        currency: "USD",
+        wholesale_minor: 8_900,
+        msrp_minor: 19_800,
+    };
+    master_data::add_style(conn, tenant, &style).await?;
+    let skus = [demo.scarce_sku, demo.plentiful_sku];
+    let codes = [SCARCE_CODE.to_owned(), PLENTIFUL_CODE.to_owned()];
+    master_data::add_skus(conn, tenant, demo.style, &skus, &codes).await?;
+    master_data::receive_opening_stock(conn, tenant, &skus, &[6, 240], "demo").await?;
+    let orders = Orders {
+        ids: &demo.orders,
+        customer: demo.customer,
+        user: demo.user1,
+        currency: "USD",
+        skus: &skus,
+        qtys: &[6, 12],
+        unit_price_minor: 8_900,
+    };
+    master_data::add_orders(conn, tenant, &orders).await?;
+    let url = webhook_url(partner_url, demo.destination);
+    master_data::add_webhook_destination(conn, tenant, demo.destination, &url, &demo.destination_secret).await?;
+    master_data::add_shop(conn, tenant, &demo.shop_domain).await?;
+    master_data::add_threepl_account(conn, tenant, &demo.threepl_account, &demo.threepl_secret).await?;
+    let scopes = ["orders:write".to_owned(), "orders:read".to_owned()];
+    let key = &state.partner_api_key;
+    master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI", key, &scopes, None).await?;
+
+    master_data::add_tenant(conn, demo.other_tenant, "Birch & Co").await?;
+    let noor = User { id: demo.other_user, display_name: "Noor Haddad (Oslo)", email: "noor@birch.example" };
+    master_data::add_user(conn, demo.other_tenant, &noor).await
+}

@@ -1,0 +1,58 @@
+//! `cargo xtask …`: what a developer or operator runs from the project's root. One module per command; this file only
+//! dispatches.
+
+mod admin;
+mod dev;
+mod dev_env;
+mod master_data;
+mod migrate;
+mod partner;
+mod postgres;
+mod process;
+mod python;
+mod scenario;
+mod secrets;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The commands of Holdfast.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Set up what is missing and run the whole stack on this machine, until Ctrl-C or SIGTERM.
+    Dev(dev::Args),
+    /// Set up what is missing and run every check.
+    Test(test::Args),
+    /// Create a tenant with stock and orders in the running stack; print it as JSON.
+    Scenario(scenario::Args),
+    /// Tenants, users, API keys, shops and 3PL accounts; CSV import.
+    #[command(subcommand)]
+    Admin(admin::Command),
+    /// Migrate the database of `DATABASE_URL`: roles, numbered migrations, functions.
+    Migrate,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Dev(args) => dev::run(args).await.map(|()| ExitCode::SUCCESS),
+        Command::Test(args) => test::run(args).await,
+        Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
+        Command::Admin(command) => admin::run(command).await.map(|()| ExitCode::SUCCESS),
+        Command::Migrate => migrate::run().await.map(|()| ExitCode::SUCCESS),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,303 @@
+//! What an administrator sets up and functions only read: tenants, users, customers, styles, SKUs, accounts. Stock
+//! comes in through the ledger. Runs as the database's owner, set-wise, in the caller's transaction.
+
+use anyhow::Result;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::secrets;
+
+/// A user of the UI.
+pub struct User<'a> {
+    /// `app_user.id`.
+    pub id: Uuid,
+    /// As others see it.
+    pub display_name: &'a str,
+    /// For mail.
+    pub email: &'a str,
+}
+
+/// A style and the SKUs it comes in.
+pub struct Style<'a> {
+    /// `style.id`.
+    pub id: Uuid,
+    /// As on a line sheet.
+    pub name: &'a str,
+    /// ISO 4217.
+    pub currency: &'a str,
+    /// Wholesale price, minor units.
+    pub wholesale_minor: i64,
+    /// Recommended retail price, minor units.
+    pub msrp_minor: i64,
+}
+
+/// Open orders of one customer that all want the same.
+pub struct Orders<'a> {
+    /// Ids of the orders.
+    pub ids: &'a [Uuid],
+    /// Whose they are.
+    pub customer: Uuid,
+    /// Who wrote them.
+    pub user: Uuid,
+    /// ISO 4217, the customer's.
+    pub currency: &'a str,
+    /// What each order wants.
+    pub skus: &'a [Uuid],
+    /// Units of each of `skus`.
+    pub qtys: &'a [i64],
+    /// Price of a unit, minor units.
+    pub unit_price_minor: i64,
+}
+
+/// Adds a tenant.
+///
+/// # Errors
+/// The statement's.
+pub async fn add_tenant(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<()> {
+    sqlx::query("insert into tenant (id, name) values ($1, $2)").bind(id).bind(name).execute(conn).await?;
+    Ok(())
+}
+
+/// Adds a user.
+///
+/// # Errors
+/// The statement's.
+pub async fn add_user(conn: &mut PgConnection, tenant: Uuid, user: &User<'_>) -> Result<()> {
+    sqlx::query("insert into app_user (tenant_id, id, display_name, email) values ($1, $2, $3, $4)")
+        .bind(tenant)
+        .bind(user.id)
+        .bind(user.display_name)
+        .bind(user.email)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Adds a customer that pays in `currency`; `credit_limit_minor` of `None` is no limit.
+///
+/// # Errors
+/// The statement's.
+pub async fn add_customer(
+    conn: &mut PgConnection,
+    tenant: Uuid,
+    id: Uuid,
+    name: &str,
+    currency: &str,
+    credit_limit_minor: Option<i64>,
+) -> Result<()> {
+    sqlx::query("insert into customer (tenant_id, id, name, currency, credit_limit_minor) values ($1, $2, $3, $4, $5)")
+        .bind(tenant)
+        .bind(id)
+        .bind(name)
+        .bind(currency)
+        .bind(credit_limit_minor)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Adds a style.
+///
+/// # Errors
+/// The statement's.
+pub async fn add_style(conn: &mut PgConnection, tenant: Uuid, style: &Style<'_>) -> Result<()> {
+    sqlx::query(
+        "insert into style (tenant_id, id, name, currency, wholesale_minor, msrp_minor) values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(tenant)
+    .bind(style.id)
+    .bind(style.name)
+    .bind(style.currency)
+    .bind(style.wholesale_minor)
+    .bind(style.msrp_minor)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Adds SKUs of one style, each with an empty position.
+///
+/// # Errors
+/// The statement's.
+pub async fn add_skus(
+    conn: &mut PgConnection,
+    tenant: Uuid,
+    style: Uuid,
+    ids: &[Uuid],
+    codes: &[String],
+) -> Result<()> {
+    sqlx::query(
+        "insert into sku (tenant_id, id, code, style_id)
+         select $1, s.id, s.code, $2 from unnest($3::uuid[], $4::text[]) as s(id, code)",
+    )
+    .bind(tenant)
+    .bind(style)
+    .bind(ids)
+    .bind(codes)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Puts units on hand through the ledger; `skus` are distinct, `units` stand beside them. Returns how many SKUs
+/// were moved (0 units move nothing).
+///
+/// # Errors
+/// The statement's; a count that would fall below what is promised is one.
+pub async fn receive_opening_stock(
+    conn: &mut PgConnection,
+    tenant: Uuid,
+    skus: &[Uuid],
+    units: &[i64],
+    actor: &str,
+) -> Result<u64> {
+    // In order of SKU, as allocations take them.
+    sqlx::query(
+        "select from sku_position where tenant_id = $1 and sku_id = any ($2) order by sku_id for no key update",
+    )
+    .bind(tenant)
+    .bind(skus)
+    .execute(&mut *conn)
+    .await?;
+    let moved = sqlx::query(
+        "with moved as (
+           update sku_position p set on_hand = p.on_hand + r.units
+           from unnest($2::uuid[], $3::bigint[]) as r(sku_id, units)
+           where p.tenant_id = $1 and p.sku_id = r.sku_id and r.units <> 0
+           returning p.sku_id, r.units)
+         insert into stock_ledger (tenant_id, sku_id, on_hand_delta, entry_type, actor)
+         select $1, sku_id, units, 'opening', $4 from moved",
+    )
+    .bind(tenant)
+    .bind(skus)
+    .bind(units)
+    .bind(actor)
+    .execute(conn)
+    .await?;
+    Ok(moved.rows_affected())
+}
+
+/// Adds open orders under the tenant's next numbers.
+///
+/// # Errors
+/// The statement's.
+pub async fn add_orders(conn: &mut PgConnection, tenant: Uuid, orders: &Orders<'_>) -> Result<()> {
+    let count = i64::try_from(orders.ids.len())?;
+    let last: i64 = sqlx::query_scalar(
+        "update tenant set order_number = order_number + $2 where id = $1 returning order_number",
+    )
+    .bind(tenant)
+    .bind(count)
+    .fetch_one(&mut *conn)
+    .await?;
+    sqlx::query(
+        "insert into wholesale_order (tenant_id, id, number, customer_id, currency, created_by, updated_by)
+         select $1, o.id, ($2 + o.ord)::text, $3, $4, $5, $5
+         from unnest($6::uuid[]) with ordinality as o(id, ord)",
+    )
+    .bind(tenant)
+    .bind(last - count)
+    .bind(orders.customer)
+    .bind(orders.currency)
+    .bind(orders.user)
+    .bind(orders.ids)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query(
+        "insert into order_line (tenant_id, order_id, sku_id, line_no, qty, unit_price_minor)
+         select $1, o.id, s.id, s.ord, s.qty, $5
+         from unnest($2::uuid[]) as o(id)
+         cross join unnest($3::uuid[], $4::bigint[]) with ordinality as s(id, qty, ord)",
+    )
+    .bind(tenant)
+    .bind(orders.ids)
+    .bind(orders.skus)
+    .bind(orders.qtys)
+    .bind(orders.unit_price_minor)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Adds a webhook destination for all events, which signs with `secret`.
+///
+/// # Errors
+/// The statement's.
+pub async fn add_webhook_destination(
+    conn: &mut PgConnection,
+    tenant: Uuid,
+    id: Uuid,
+    url: &str,
+    secret: &str,
+) -> Result<()> {
+    sqlx::query(
+        "insert into destination (tenant_id, id, name, kind, url, event_types)
+         values ($1, $2, 'Local partner', 'webhook', $3, array['*'])",
+    )
+    .bind(tenant)
+    .bind(id)
+    .bind(url)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("insert into destination_secret (tenant_id, destination_id, secret) values ($1, $2, $3)")
+        .bind(tenant)
+        .bind(id)
+        .bind(secret)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Adds a Shopify shop by its domain (`name.myshopify.com`).
+///
+/// # Errors
+/// The statement's.
+pub async fn add_shop(conn: &mut PgConnection, tenant: Uuid, domain: &str) -> Result<()> {
+    sqlx::query("insert into shopify_shop (domain, tenant_id) values (lower($1), $2)")
+        .bind(domain)
+        .bind(tenant)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Adds a 3PL account that signs with `secret` (`whsec_…`).
+///
+/// # Errors
+/// The statement's.
+pub async fn add_threepl_account(conn: &mut PgConnection, tenant: Uuid, account: &str, secret: &str) -> Result<()> {
+    sqlx::query("insert into threepl_account (id, tenant_id, secret) values ($1, $2, $3)")
+        .bind(account)
+        .bind(tenant)
+        .bind(secret)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Stores an API key's hash; returns its id. `expires_days` of `None`: until revoked.
+///
+/// # Errors
+/// The statement's; an unknown scope or user is one.
+pub async fn add_api_key(
+    conn: &mut PgConnection,
+    tenant: Uuid,
+    user: Uuid,
+    label: &str,
+    key: &str,
+    scopes: &[String],
+    expires_days: Option<i32>,
+) -> Result<Uuid> {
+    Ok(sqlx::query_scalar(
+        "insert into api_key (tenant_id, app_user_id, label, key_hash, scopes, expires_at)
+         values ($1, $2, $3, $4, $5, now() + make_interval(days => $6)) returning id",
+    )
+    .bind(tenant)
+    .bind(user)
+    .bind(label)
+    .bind(secrets::api_key_hash(key))
+    .bind(scopes)
+    .bind(expires_days)
+    .fetch_one(conn)
+    .await?)
+}
