@@ -340,11 +340,9 @@ create table outbox (
   constraint outbox_one_end check (num_nonnulls(processed_at, dead_lettered_at, discarded_at) <= 1)
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.05);
-create unique index outbox_one_per_destination on outbox (event_id, destination_id) nulls not distinct;
 -- What is owed, oldest due first within each destination. Global: the relay drains across tenants.
 create index outbox_pending on outbox (destination_id, next_attempt_at, id)
   where processed_at is null and dead_lettered_at is null and discarded_at is null;
-create index outbox_by_aggregate on outbox (tenant_id, aggregate_type, aggregate_id, sequence);
 create index outbox_processed on outbox (processed_at) where processed_at is not null;
 
 -- ── Row-level security ─────────────────────────────────────────────────────────────────────────────────────

@@ -11,8 +11,7 @@ declare
   v_limit bigint;
   v_exposure numeric;
   v_status text;
-  v_wanted record; -- skus, qtys, first_at: distinct, by SKU
-  v_checked record; -- absent, exceeding (rendered lines), raise_minor
+  v_wanted record;
   v_refused text;
   v_ats bigint[];
 begin
@@ -30,32 +29,35 @@ begin
     return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be allocated.', v_status));
   end if;
 
-  select * into v_wanted from holdfast.wanted(p_lines);
-  select string_agg(holdfast.short_line(r.sku_id, r.qty, 0), ',' order by r.first_at) filter (where l.sku_id is null)
+  -- Per distinct SKU in ascending order: units wanted, where it was first sent, and what the rules say of it.
+  select array_agg(w.sku_id order by w.sku_id) as skus, array_agg(w.qty order by w.sku_id) as qtys,
+         array_agg(w.first_at order by w.sku_id) as first_at,
+         string_agg(holdfast.short_line(w.sku_id, w.qty, 0), ',' order by w.first_at) filter (where l.sku_id is null)
            as absent,
-         string_agg(holdfast.short_line(r.sku_id, r.qty, l.qty - l.qty_allocated - l.qty_shipped), ',' order by r.first_at)
-           filter (where r.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
+         string_agg(holdfast.short_line(w.sku_id, w.qty, l.qty - l.qty_allocated - l.qty_shipped), ',' order by w.first_at)
+           filter (where w.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
          -- Units already invoiced are in the invoice: only what rises above them raises the exposure.
          coalesce(sum(l.unit_price_minor::numeric
-           * (greatest(0, l.qty_allocated + r.qty + l.qty_shipped - l.qty_invoiced)
+           * (greatest(0, l.qty_allocated + w.qty + l.qty_shipped - l.qty_invoiced)
               - greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced))), 0) as raise_minor
-  into v_checked
-  from unnest(v_wanted.skus, v_wanted.qtys, v_wanted.first_at) as r(sku_id, qty, first_at)
-  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = r.sku_id;
-  if v_checked.absent is not null then
-    return holdfast.refuse_absent(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_checked.absent);
+  into v_wanted
+  from (select (s.line ->> 'skuId')::uuid as sku_id, sum((s.line ->> 'qty')::bigint)::bigint as qty, min(s.ord) as first_at
+        from jsonb_array_elements(p_lines) with ordinality as s(line, ord) group by 1) w
+  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = w.sku_id;
+  if v_wanted.absent is not null then
+    return holdfast.refuse_absent(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_wanted.absent);
   end if;
-  if v_checked.exceeding is not null then
+  if v_wanted.exceeding is not null then
     return holdfast.refusal(422, 'exceeds_ordered', 'The order wants fewer units than this; see lines.',
-      format('"lines":[%s]', v_checked.exceeding));
+      format('"lines":[%s]', v_wanted.exceeding));
   end if;
 
   if v_limit is not null then
     v_exposure := holdfast.exposure(p_tenant, v_customer);
-    if v_exposure + v_checked.raise_minor > v_limit then
+    if v_exposure + v_wanted.raise_minor > v_limit then
       return holdfast.refusal(422, 'credit_limit_exceeded',
         'What the customer owes and holds, with this request, would pass its credit limit (minor units).',
-        format('"limit":%s,"exposure":%s,"requested":%s', v_limit, v_exposure, v_checked.raise_minor));
+        format('"limit":%s,"exposure":%s,"requested":%s', v_limit, v_exposure, v_wanted.raise_minor));
     end if;
   end if;
 
@@ -81,14 +83,6 @@ begin
   return holdfast.moved(p_order, p_lines, v_wanted.skus, v_ats);
 end $$;
 
--- What a request wants, per distinct SKU in ascending order: units, and where the SKU was first sent.
-create or replace function holdfast.wanted(p_lines jsonb, out skus uuid[], out qtys bigint[], out first_at bigint[])
-language sql immutable as $$
-  select array_agg(s.sku_id order by s.sku_id), array_agg(s.qty order by s.sku_id), array_agg(s.first_at order by s.sku_id)
-  from (select (l ->> 'skuId')::uuid as sku_id, sum((l ->> 'qty')::bigint)::bigint as qty, min(ord) as first_at
-        from jsonb_array_elements(p_lines) with ordinality as x(l, ord) group by 1) s
-$$;
-
 -- SKUs that no line of the order carries: unknown altogether first, else not on this order.
 create or replace function holdfast.refuse_absent(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[],
   p_absent text) returns holdfast.outcome
@@ -109,14 +103,15 @@ end $$;
 -- The answer of allocate and release: the lines as sent, each with its SKU's ATS after the whole request.
 create or replace function holdfast.moved(p_order uuid, p_lines jsonb, p_skus uuid[], p_ats bigint[])
 returns holdfast.outcome
-language sql immutable as $$
-  select row(200, null, null,
+language plpgsql immutable as $$
+begin
+  return row(200, null, null,
     format('{"ok":true,"orderId":"%s","lines":[%s]}', p_order,
-      (select string_agg(format('{"skuId":"%s","qty":%s,"atsAfter":%s}', r.sku_id, l ->> 'qty', r.ats), ',' order by ord)
-       from jsonb_array_elements(p_lines) with ordinality as x(l, ord)
-       join unnest(p_skus, p_ats) as r(sku_id, ats) on r.sku_id = (l ->> 'skuId')::uuid)),
-    null, null)::holdfast.outcome
-$$;
+      (select string_agg(format('{"skuId":"%s","qty":%s,"atsAfter":%s}', r.sku_id, s.line ->> 'qty', r.ats), ',' order by s.ord)
+       from jsonb_array_elements(p_lines) with ordinality as s(line, ord)
+       join unnest(p_skus, p_ats) as r(sku_id, ats) on r.sku_id = (s.line ->> 'skuId')::uuid)),
+    null, null)::holdfast.outcome;
+end $$;
 
 -- What a customer owes and holds, in minor units: invoices awaiting payment, and what is promised or shipped but
 -- not invoiced on orders that are not cancelled. Whoever raises it holds the customer's row and calls this in a

@@ -65,7 +65,11 @@ impl Db {
             // pgbouncer refuses start-up parameters it does not know.
             options = options.extra_float_digits(None);
         }
-        Ok(Self { options, pooler: config.pooler, idle: Mutex::new(None) })
+        Ok(Self {
+            options,
+            pooler: config.pooler,
+            idle: Mutex::new(None),
+        })
     }
 
     /// For `.persistent(…)` of every prepared query: false behind a transaction pooler, where a named statement
@@ -93,7 +97,11 @@ impl Db {
             Some(connection) => (connection, false),
             None => (self.connect().await?, true),
         };
-        Ok(Lease { db: self, connection: Some(connection), fresh })
+        Ok(Lease {
+            db: self,
+            connection: Some(connection),
+            fresh,
+        })
     }
 
     /// Runs `work` on the connection, within [`REQUEST_TIMEOUT`] in all. Runs it again, on a new connection, once after
@@ -105,7 +113,9 @@ impl Db {
     /// # Errors
     /// The last failure. A transaction that `work` left open is rolled back.
     pub async fn run<C: Sync, T>(&self, context: &C, work: Work<C, T>) -> Result<T, DbError> {
-        tokio::time::timeout(REQUEST_TIMEOUT, self.attempts(context, work)).await.unwrap_or(Err(DbError::Timeout))
+        tokio::time::timeout(REQUEST_TIMEOUT, self.attempts(context, work))
+            .await
+            .unwrap_or(Err(DbError::Timeout))
     }
 
     /// Sends one simple-protocol message and reads all its rows: one round trip, directly and behind every pooler.
@@ -116,7 +126,9 @@ impl Db {
     pub async fn send(&self, message: String) -> Result<Vec<PgRow>, DbError> {
         self.run(&message, |connection, message| {
             Box::pin(async move {
-                Ok(sqlx::raw_sql(AssertSqlSafe(message.as_str())).fetch_all(connection).await?)
+                Ok(sqlx::raw_sql(AssertSqlSafe(message.as_str()))
+                    .fetch_all(connection)
+                    .await?)
             })
         })
         .await
@@ -178,7 +190,8 @@ impl Lease<'_> {
     /// After a failed statement: ends what transaction there is and puts the connection back, or closes it where that
     /// fails. Outside a transaction a ROLLBACK is only a warning.
     async fn roll_back(mut self) {
-        let rolled_back = tokio::time::timeout(ROLLBACK_TIMEOUT, sqlx::raw_sql("rollback").execute(&mut *self)).await;
+        let rolled_back =
+            tokio::time::timeout(ROLLBACK_TIMEOUT, sqlx::raw_sql("rollback").execute(&mut *self)).await;
         if matches!(rolled_back, Ok(Ok(_))) {
             self.keep().await;
         }
@@ -193,13 +206,17 @@ impl Lease<'_> {
 impl Deref for Lease<'_> {
     type Target = PgConnection;
     fn deref(&self) -> &PgConnection {
-        self.connection.as_ref().expect("taken only by keep(), which consumes the lease")
+        self.connection
+            .as_ref()
+            .expect("taken only by keep(), which consumes the lease")
     }
 }
 
 impl DerefMut for Lease<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.connection.as_mut().expect("taken only by keep(), which consumes the lease")
+        self.connection
+            .as_mut()
+            .expect("taken only by keep(), which consumes the lease")
     }
 }
 

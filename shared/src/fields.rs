@@ -20,9 +20,16 @@ impl<'v> Fields<'v> {
     pub fn open(value: &'v Value, path: impl Into<String>, errors: &mut Vec<BodyError>) -> Option<Self> {
         let path = path.into();
         match value {
-            Value::Object(members) => Some(Self { path, members, known: Vec::new() }),
+            Value::Object(members) => Some(Self {
+                path,
+                members,
+                known: Vec::new(),
+            }),
             _ => {
-                errors.push(BodyError { path, message: "must be an object".into() });
+                errors.push(BodyError {
+                    path,
+                    message: "must be an object".into(),
+                });
                 None
             }
         }
@@ -40,7 +47,10 @@ impl<'v> Fields<'v> {
 
     /// Notes a mistake at a member.
     pub fn wrong(&self, name: &str, message: impl Into<String>, errors: &mut Vec<BodyError>) {
-        errors.push(BodyError { path: self.at(name), message: message.into() });
+        errors.push(BodyError {
+            path: self.at(name),
+            message: message.into(),
+        });
     }
 
     /// The member if it is there; null is a value.
@@ -78,7 +88,11 @@ impl<'v> Fields<'v> {
         let found = self.required(name, errors)?;
         let number = found.as_i64().filter(|n| range.contains(n));
         if number.is_none() {
-            self.wrong(name, format!("must be an integer from {} to {}", range.start(), range.end()), errors);
+            self.wrong(
+                name,
+                format!("must be an integer from {} to {}", range.start(), range.end()),
+                errors,
+            );
         }
         number
     }
@@ -93,21 +107,36 @@ impl<'v> Fields<'v> {
         let found = self.required(name, errors)?;
         let items = found.as_array().filter(|items| len.contains(&items.len()));
         if items.is_none() {
-            self.wrong(name, format!("must be an array of {} to {} items", len.start(), len.end()), errors);
+            self.wrong(
+                name,
+                format!("must be an array of {} to {} items", len.start(), len.end()),
+                errors,
+            );
         }
         items
     }
 
     /// Notes every member that nobody asked for.
     pub fn finish(self, errors: &mut Vec<BodyError>) {
-        for name in self.members.keys().filter(|name| !self.known.contains(&name.as_str())) {
+        for name in self
+            .members
+            .keys()
+            .filter(|name| !self.known.contains(&name.as_str()))
+        {
             let path = format!("{}/{}", self.path, name.replace('~', "~0").replace('/', "~1"));
-            errors.push(BodyError { path, message: "is not a member of this request".into() });
+            errors.push(BodyError {
+                path,
+                message: "is not a member of this request".into(),
+            });
         }
     }
 }
 
 /// A UUID in its hyphenated form, either case; not the braced, URN or bare spellings that the `uuid` crate also takes.
 pub fn uuid(text: &str) -> Option<Uuid> {
-    if text.len() == 36 { Uuid::try_parse(text).ok() } else { None }
+    if text.len() == 36 {
+        Uuid::try_parse(text).ok()
+    } else {
+        None
+    }
 }

@@ -31,7 +31,9 @@ impl Incoming {
     pub fn read(request: Request) -> Self {
         let context = request.request_context_ref();
         let (stage, request_id) = match context {
-            Some(lambda_http::request::RequestContext::ApiGatewayV2(v2)) => (v2.stage.clone(), v2.request_id.clone()),
+            Some(lambda_http::request::RequestContext::ApiGatewayV2(v2)) => {
+                (v2.stage.clone(), v2.request_id.clone())
+            }
             _ => (None, None),
         };
         let request_id = request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
@@ -40,7 +42,11 @@ impl Incoming {
         let segments = path.split('/').skip(1).map(decode).collect();
         let query = request
             .query_string_parameters_ref()
-            .map(|q| q.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+            .map(|q| {
+                q.iter()
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .collect()
+            })
             .unwrap_or_default();
         let (parts, body) = request.into_parts();
         let body = match body {
@@ -48,7 +54,14 @@ impl Incoming {
             Body::Binary(bytes) => bytes,
             _ => Vec::new(),
         };
-        Self { method: parts.method, segments, query, headers: parts.headers, body, request_id }
+        Self {
+            method: parts.method,
+            segments,
+            query,
+            headers: parts.headers,
+            body,
+            request_id,
+        }
     }
 
     /// The segments as string slices, to match a route on.
@@ -125,7 +138,8 @@ pub fn respond(result: Result<Answer, Problem>, request_id: &str) -> Response<Bo
     // Our documents are JSON; as text they cross the gateway without base64.
     let body = String::from_utf8(body).map_or_else(|error| Body::Binary(error.into_bytes()), Body::Text);
     let mut response = Response::new(body);
-    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     *response.headers_mut() = headers;
     response
 }
@@ -138,7 +152,10 @@ mod tests {
     fn the_stage_is_no_part_of_the_path() {
         assert_eq!(without_stage("/prod/orders", Some("prod")), "/orders");
         assert_eq!(without_stage("/orders", Some("$default")), "/orders");
-        assert_eq!(without_stage("/production/orders", Some("prod")), "/production/orders");
+        assert_eq!(
+            without_stage("/production/orders", Some("prod")),
+            "/production/orders"
+        );
         assert_eq!(without_stage("/prod", Some("prod")), "");
     }
 }

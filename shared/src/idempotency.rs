@@ -40,9 +40,22 @@ pub struct Call {
 
 impl Call {
     /// Fingerprints a request. `base_version` is empty where the route has none.
-    pub fn new(caller: Caller, key: String, method: &str, path: String, base_version: &str, body: &Value) -> Self {
+    pub fn new(
+        caller: Caller,
+        key: String,
+        method: &str,
+        path: String,
+        base_version: &str,
+        body: &Value,
+    ) -> Self {
         let hash = fingerprint(method, &path, base_version, body);
-        Self { caller, key, method: method.to_owned(), path, hash }
+        Self {
+            caller,
+            key,
+            method: method.to_owned(),
+            path,
+            hash,
+        }
     }
 
     /// The argument that `holdfast.claim` and `holdfast.record` take.
@@ -119,12 +132,19 @@ pub fn literal(value: &Value) -> String {
 ///
 /// # Errors
 /// 401, 409, 422 of the key itself; 503, 500 of the database. Nothing was changed then.
-pub async fn once_fused(db: &Db, function: &'static str, call: &Call, arguments: Value) -> Result<Answer, Problem> {
+pub async fn once_fused(
+    db: &Db,
+    function: &'static str,
+    call: &Call,
+    arguments: Value,
+) -> Result<Answer, Problem> {
     let mut argument = call.to_json();
     if let (Value::Object(members), Value::Object(more)) = (&mut argument, arguments) {
         members.extend(more);
     }
-    let rows = db.send(format!("select * from {function}({})", literal(&argument))).await?;
+    let rows = db
+        .send(format!("select * from {function}({})", literal(&argument)))
+        .await?;
     decide(only(rows)?)?
 }
 
@@ -141,8 +161,14 @@ pub type Deed<C> =
 /// # Errors
 /// 401, 409, 422 of the key itself; 503, 500 of the database or of `work`. Nothing was changed then.
 pub async fn once<C: Sync>(db: &Db, call: &Call, context: &C, work: Deed<C>) -> Result<Answer, Problem> {
-    let once = Once { call, claim: literal(&call.to_json()), context, work };
-    db.run(&once, |connection, once| Box::pin(once.attempt(connection))).await?
+    let once = Once {
+        call,
+        claim: literal(&call.to_json()),
+        context,
+        work,
+    };
+    db.run(&once, |connection, once| Box::pin(once.attempt(connection)))
+        .await?
 }
 
 struct Once<'r, C> {
@@ -162,7 +188,11 @@ impl<C: Sync> Once<'_, C> {
             return decide(verdict);
         }
         let outcome = (self.work)(connection, self.call, self.context).await?;
-        let undo = if outcome.error.is_some() { "rollback to savepoint work; " } else { "" };
+        let undo = if outcome.error.is_some() {
+            "rollback to savepoint work; "
+        } else {
+            ""
+        };
         let outcome = literal(&json!(outcome));
         let record = format!(
             "{undo}select * from holdfast.record({claim}, jsonb_populate_record(null::holdfast.outcome, {outcome})); \
@@ -189,7 +219,8 @@ fn decide(row: PgRow) -> Result<Result<Answer, Problem>, DbError> {
         "reused" => Err(Problem::key_reused()),
         "in_use" => Err(Problem::key_in_use()),
         "answer" | "replay" => Ok(Answer {
-            status: u16::try_from(row.try_get::<i32, _>("status")?).map_err(|e| sqlx::Error::Decode(Box::new(e)))?,
+            status: u16::try_from(row.try_get::<i32, _>("status")?)
+                .map_err(|e| sqlx::Error::Decode(Box::new(e)))?,
             body: row.try_get("body")?,
             content_type: row.try_get("content_type")?,
             etag: row.try_get("etag")?,

@@ -4,6 +4,7 @@
 pub mod auth;
 pub mod config;
 pub mod db;
+pub mod delivery;
 pub mod endpoint;
 pub mod error;
 pub mod fields;
@@ -15,6 +16,8 @@ pub mod key;
 #[cfg(feature = "migrate")]
 pub mod migrate;
 pub mod orders;
+pub mod outbox;
+pub mod reads;
 pub mod stock;
 pub mod telemetry;
 #[cfg(feature = "testing")]

@@ -27,7 +27,10 @@ impl DevEnv {
     pub fn read(workspace: &Workspace) -> Result<Self> {
         let path = Self::path(workspace);
         let text = std::fs::read_to_string(&path).with_context(|| {
-            format!("the stack does not run ({} is not there): start it with `cargo xtask dev`", path.display())
+            format!(
+                "the stack does not run ({} is not there): start it with `cargo xtask dev`",
+                path.display()
+            )
         })?;
         Ok(Self { values: parse(&text) })
     }
@@ -37,7 +40,10 @@ impl DevEnv {
     /// # Errors
     /// When the file does not hold it.
     pub fn get(&self, name: &str) -> Result<&str> {
-        self.values.get(name).map(String::as_str).with_context(|| format!("dev.env holds no {name}"))
+        self.values
+            .get(name)
+            .map(String::as_str)
+            .with_context(|| format!("dev.env holds no {name}"))
     }
 
     /// How the stack's tokens are made.
@@ -57,12 +63,17 @@ impl DevEnv {
 
 fn parse(text: &str) -> HashMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// The lines of such a file.
 pub fn render(values: &[(&str, String)]) -> String {
-    values.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
+    values
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -71,7 +82,10 @@ mod tests {
 
     #[test]
     fn a_value_keeps_its_equals_signs() {
-        let text = render(&[("SECRET", "whsec_ab+/c==".into()), ("URL", "postgres://a:b@127.0.0.1:1/c?d=e".into())]);
+        let text = render(&[
+            ("SECRET", "whsec_ab+/c==".into()),
+            ("URL", "postgres://a:b@127.0.0.1:1/c?d=e".into()),
+        ]);
         let read = parse(&text);
         assert_eq!(read["SECRET"], "whsec_ab+/c==");
         assert_eq!(read["URL"], "postgres://a:b@127.0.0.1:1/c?d=e");

@@ -54,7 +54,11 @@ pub struct Orders<'a> {
 /// # Errors
 /// The statement's.
 pub async fn add_tenant(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<()> {
-    sqlx::query("insert into tenant (id, name) values ($1, $2)").bind(id).bind(name).execute(conn).await?;
+    sqlx::query("insert into tenant (id, name) values ($1, $2)")
+        .bind(id)
+        .bind(name)
+        .execute(conn)
+        .await?;
     Ok(())
 }
 
@@ -265,7 +269,12 @@ pub async fn add_shop(conn: &mut PgConnection, tenant: Uuid, domain: &str) -> Re
 ///
 /// # Errors
 /// The statement's.
-pub async fn add_threepl_account(conn: &mut PgConnection, tenant: Uuid, account: &str, secret: &str) -> Result<()> {
+pub async fn add_threepl_account(
+    conn: &mut PgConnection,
+    tenant: Uuid,
+    account: &str,
+    secret: &str,
+) -> Result<()> {
     sqlx::query("insert into threepl_account (id, tenant_id, secret) values ($1, $2, $3)")
         .bind(account)
         .bind(tenant)

@@ -94,7 +94,11 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         inventory: HashMap::new(),
         announced: false,
     };
-    let partner = Arc::new(Partner { database, begun: Instant::now(), memory: Mutex::new(memory) });
+    let partner = Arc::new(Partner {
+        database,
+        begun: Instant::now(),
+        memory: Mutex::new(memory),
+    });
     let router = Router::new()
         .route("/webhooks/{destination_id}", post(take_event))
         .route("/received", get(list_received))
@@ -103,8 +107,9 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         .route("/inventory/{account}", get(report_inventory))
         .layer(DefaultBodyLimit::max(8 << 20))
         .with_state(partner);
-    let listener =
-        tokio::net::TcpListener::bind(address).await.with_context(|| format!("the partner cannot listen on {address}"))?;
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .with_context(|| format!("the partner cannot listen on {address}"))?;
     Ok(tokio::spawn(async move {
         // Serving ends with the task; an accept that fails is tried again inside.
         let _ = axum::serve(listener, router).await;
@@ -144,8 +149,15 @@ async fn take_event(
 
 fn announce(received: &Received, begun: Instant) {
     let body: serde_json::Value = serde_json::from_str(&received.body).unwrap_or_default();
-    let id = received.headers.get("webhook-id").map_or("no webhook-id", String::as_str);
-    let signature = if received.signature_valid { "valid" } else { "NOT VALID" };
+    let id = received
+        .headers
+        .get("webhook-id")
+        .map_or("no webhook-id", String::as_str);
+    let signature = if received.signature_valid {
+        "valid"
+    } else {
+        "NOT VALID"
+    };
     println!(
         "\n✓ the first event reached the partner: {} ({id}), signature {signature}, {:.1} s after the partner started",
         body["type"].as_str().unwrap_or("without a type"),
@@ -197,7 +209,10 @@ async fn behave(State(partner): State<Arc<Partner>>, Json(wanted): Json<Behave>)
 }
 
 async fn set_inventory(State(partner): State<Arc<Partner>>, Json(reported): Json<Inventory>) -> StatusCode {
-    partner.memory().inventory.insert(reported.account.clone(), reported);
+    partner
+        .memory()
+        .inventory
+        .insert(reported.account.clone(), reported);
     StatusCode::OK
 }
 
@@ -205,7 +220,13 @@ async fn report_inventory(
     State(partner): State<Arc<Partner>>,
     Path(account): Path<String>,
 ) -> Result<Json<Inventory>, StatusCode> {
-    partner.memory().inventory.get(&account).cloned().map(Json).ok_or(StatusCode::NOT_FOUND)
+    partner
+        .memory()
+        .inventory
+        .get(&account)
+        .cloned()
+        .map(Json)
+        .ok_or(StatusCode::NOT_FOUND)
 }
 
 #[cfg(test)]

@@ -41,7 +41,10 @@ impl Cluster {
     /// When this machine cannot run PostgreSQL as this user, with what to do about it.
     pub async fn at(venv: &Venv, data: PathBuf) -> Result<Self> {
         let as_root = nix::unistd::geteuid().is_root();
-        if as_root && !process::output(Command::new("unshare").args(["-U", "true"])).await.is_ok_and(|o| o.status.success())
+        if as_root
+            && !process::output(Command::new("unshare").args(["-U", "true"]))
+                .await
+                .is_ok_and(|o| o.status.success())
         {
             bail!(
                 "PostgreSQL refuses to run as root, and `unshare -U` (a user namespace, which would do) fails here: run \
@@ -49,7 +52,12 @@ impl Cluster {
                  in a container: without the seccomp profile that forbids them)"
             );
         }
-        Ok(Self { programs: venv.postgres_programs()?, log: data.with_extension("log"), data, as_root })
+        Ok(Self {
+            programs: venv.postgres_programs()?,
+            log: data.with_extension("log"),
+            data,
+            as_root,
+        })
     }
 
     /// Whether the data folder has to be made first. Its state is said in one sentence when it can be neither used
@@ -66,7 +74,10 @@ impl Cluster {
             Ok(version) => format!("is of PostgreSQL {:?}, not {MAJOR}", version.trim()),
             Err(error) => format!("is no PostgreSQL data folder (PG_VERSION: {error})"),
         };
-        bail!("{} {problem}: `cargo xtask dev --fresh` starts over with an empty database", data.display())
+        bail!(
+            "{} {problem}: `cargo xtask dev --fresh` starts over with an empty database",
+            data.display()
+        )
     }
 
     /// Makes the data folder, whole or not at all.
@@ -78,13 +89,22 @@ impl Cluster {
         remove(&part)?;
         let mut command = self.program("initdb");
         // One collation on every machine; the log in English.
-        command.args(["-U", "postgres", "-E", "UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]);
+        command.args([
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+        ]);
         command.args(["--locale=C", "-D"]).arg(&part);
         let password_file = self.data.with_extension("password");
         match purpose {
             Purpose::Development(password) => {
                 write_private(&password_file, password)?;
-                command.args(["-A", "scram-sha-256", "--pwfile"]).arg(&password_file);
+                command
+                    .args(["-A", "scram-sha-256", "--pwfile"])
+                    .arg(&password_file);
             }
             Purpose::Test => {
                 command.args(["-A", "trust", "--no-sync"]);
@@ -113,7 +133,10 @@ impl Cluster {
             self.stop_leftover().await?;
             remove(&self.log)?;
             let mut command = self.pg_ctl();
-            command.arg("-l").arg(&self.log).args(["-w", "-t", "120", "-o", &options, "start"]);
+            command
+                .arg("-l")
+                .arg(&self.log)
+                .args(["-w", "-t", "120", "-o", &options, "start"]);
             if process::output(&mut command).await?.status.success() {
                 return Ok(());
             }
@@ -144,7 +167,9 @@ impl Cluster {
         }
         let mut command = self.pg_ctl();
         command.args(["-m", "immediate", "-w", "-t", "30", "stop"]);
-        process::succeed("PostgreSQL does not stop", &mut command).await.map(|_| ())
+        process::succeed("PostgreSQL does not stop", &mut command)
+            .await
+            .map(|_| ())
     }
 
     /// The server's process id, where one runs on this data folder.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a program may take to end after SIGTERM before it is killed.
@@ -24,7 +24,11 @@ impl Stop {
     /// When the system refuses a handler.
     pub fn listen() -> Result<Self> {
         let (heard, stop) = tokio::sync::watch::channel(false);
-        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        for kind in [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ] {
             let mut stream = signal(kind).context("cannot listen for signals")?;
             let heard = heard.clone();
             tokio::spawn(async move {
@@ -64,12 +68,20 @@ impl Group {
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
         let id = child.id().with_context(|| format!("{program} ended at once"))?;
-        Ok(Self { child, pid: Pid::from_raw(i32::try_from(id)?) })
+        Ok(Self {
+            child,
+            pid: Pid::from_raw(i32::try_from(id)?),
+        })
     }
 
     /// The child's process id, which is the group's.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
+    }
+
+    /// What the child writes, where it was asked to write into a pipe; once.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
     }
 
     /// Waits for the child's end.
@@ -100,7 +112,11 @@ pub async fn output(command: &mut Command) -> Result<Output> {
     let stderr = read_all(group.child.stderr.take());
     let (stdout, stderr) = tokio::join!(stdout, stderr);
     let status = group.wait().await?;
-    Ok(Output { status, stdout, stderr })
+    Ok(Output {
+        status,
+        stdout,
+        stderr,
+    })
 }
 
 async fn read_all(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> Vec<u8> {
@@ -120,7 +136,11 @@ pub async fn succeed(what: &str, command: &mut Command) -> Result<String> {
     let output = output(command).await.with_context(|| what.to_owned())?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        bail!("{what} ({}):\n{}", output.status, last_lines(&(stdout + &String::from_utf8_lossy(&output.stderr)), 15));
+        bail!(
+            "{what} ({}):\n{}",
+            output.status,
+            last_lines(&(stdout + &String::from_utf8_lossy(&output.stderr)), 15)
+        );
     }
     Ok(stdout)
 }
@@ -134,7 +154,10 @@ pub fn last_lines(text: &str, count: usize) -> String {
 
 /// The last `count` lines of a file; empty when it cannot be read.
 pub fn tail(path: &Path, count: usize) -> String {
-    last_lines(&String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()), count)
+    last_lines(
+        &String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()),
+        count,
+    )
 }
 
 /// A `cargo` command free of what `cargo run` set for this program: build scripts that watch such variables (ring's,
@@ -143,8 +166,10 @@ pub fn cargo() -> Command {
     let mut command = Command::new("cargo");
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if matches!(text.as_ref(), "CARGO" | "CARGO_BIN_NAME" | "CARGO_CRATE_NAME" | "CARGO_PRIMARY_PACKAGE" | "OUT_DIR")
-            || text.starts_with("CARGO_PKG_")
+        if matches!(
+            text.as_ref(),
+            "CARGO" | "CARGO_BIN_NAME" | "CARGO_CRATE_NAME" | "CARGO_PRIMARY_PACKAGE" | "OUT_DIR"
+        ) || text.starts_with("CARGO_PKG_")
             || text.starts_with("CARGO_MANIFEST_")
         {
             command.env_remove(&name);
@@ -160,19 +185,28 @@ struct Running {
 }
 
 async fn all_running() -> Result<Vec<Running>> {
-    let listed = succeed("cannot list processes", Command::new("ps").args(["-A", "-o", "pid=,ppid="])).await?;
+    let listed = succeed(
+        "cannot list processes",
+        Command::new("ps").args(["-A", "-o", "pid=,ppid="]),
+    )
+    .await?;
     Ok(listed
         .lines()
         .filter_map(|line| {
             let mut numbers = line.split_whitespace().map_while(|n| n.parse().ok());
-            Some(Running { pid: numbers.next()?, parent: numbers.next()? })
+            Some(Running {
+                pid: numbers.next()?,
+                parent: numbers.next()?,
+            })
         })
         .collect())
 }
 
 /// The command line of a running process, or nothing.
 pub async fn command_line(pid: i32) -> Option<String> {
-    let shown = output(Command::new("ps").args(["-ww", "-o", "command=", "-p", &pid.to_string()])).await.ok()?;
+    let shown = output(Command::new("ps").args(["-ww", "-o", "command=", "-p", &pid.to_string()]))
+        .await
+        .ok()?;
     let line = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
     (!line.is_empty()).then_some(line)
 }
@@ -184,7 +218,8 @@ pub async fn end_tree(pid: i32) {
     let mut tree = vec![pid];
     let mut at = 0;
     while at < tree.len() {
-        tree.extend(listed.iter().filter(|r| r.parent == tree[at]).map(|r| r.pid));
+        let parent = tree[at];
+        tree.extend(listed.iter().filter(|r| r.parent == parent).map(|r| r.pid));
         at += 1;
     }
     let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -213,7 +248,10 @@ impl Step {
     pub fn begin(what: impl Into<String>) -> Self {
         let what = what.into();
         println!("… {what}");
-        Self { what, begun: Instant::now() }
+        Self {
+            what,
+            begun: Instant::now(),
+        }
     }
 
     /// Says that it is done.

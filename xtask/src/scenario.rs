@@ -99,7 +99,9 @@ pub async fn run(args: Args) -> Result<()> {
     create(&mut tx, &args, &ids, env.get("PARTNER_URL")?).await?;
     tx.commit().await?;
     if ids.skus.len() * ids.orders.len() >= ANALYZE_FROM_LINES {
-        sqlx::query("analyze sku, sku_position, stock_ledger, wholesale_order, order_line").execute(&mut conn).await?;
+        sqlx::query("analyze sku, sku_position, stock_ledger, wholesale_order, order_line")
+            .execute(&mut conn)
+            .await?;
     }
     conn.close().await?;
 
@@ -107,7 +109,11 @@ pub async fn run(args: Args) -> Result<()> {
     for (id, name) in ids.users {
         users.push(json!({ "id": id, "displayName": name, "token": issuer.token(ids.tenant, id)? }));
     }
-    let skus = ids.skus.iter().zip(&ids.codes).map(|(id, code)| json!({ "id": id, "code": code }));
+    let skus = ids
+        .skus
+        .iter()
+        .zip(&ids.codes)
+        .map(|(id, code)| json!({ "id": id, "code": code }));
     let printed = json!({
         "tenantId": ids.tenant,
         "users": users,
@@ -132,10 +138,26 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
     master_data::add_tenant(conn, tenant, "Scenario").await?;
     for (id, display_name) in ids.users {
         let email = format!("{id}@scenario.example");
-        master_data::add_user(conn, tenant, &User { id, display_name, email: &email }).await?;
-    }
-    master_data::add_customer(conn, tenant, ids.customer, "Scenario customer", CURRENCY, args.credit_limit_minor)
+        master_data::add_user(
+            conn,
+            tenant,
+            &User {
+                id,
+                display_name,
+                email: &email,
+            },
+        )
         .await?;
+    }
+    master_data::add_customer(
+        conn,
+        tenant,
+        ids.customer,
+        "Scenario customer",
+        CURRENCY,
+        args.credit_limit_minor,
+    )
+    .await?;
     let style = Style {
         id: ids.style,
         name: "Scenario style",
@@ -156,7 +178,14 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
         qtys: &vec![args.order_qty; ids.skus.len()],
         unit_price_minor: UNIT_PRICE_MINOR,
     };
+    // The lines' foreign keys hold by construction; looked up one by one, a million lines would take half a minute.
+    sqlx::query("set local session_replication_role = replica")
+        .execute(&mut *conn)
+        .await?;
     master_data::add_orders(conn, tenant, &orders).await?;
+    sqlx::query("set local session_replication_role = origin")
+        .execute(&mut *conn)
+        .await?;
     sqlx::query(
         "insert into invoice (tenant_id, id, customer_id, total_minor, currency)
          select $1, id, $2, $3, $4 from unnest($5::uuid[]) as i(id)",
@@ -169,7 +198,8 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
     .execute(&mut *conn)
     .await?;
     let url = crate::partner::webhook_url(partner_url, ids.destination);
-    master_data::add_webhook_destination(conn, tenant, ids.destination, &url, &ids.destination_secret).await?;
+    master_data::add_webhook_destination(conn, tenant, ids.destination, &url, &ids.destination_secret)
+        .await?;
     master_data::add_shop(conn, tenant, &ids.shop_domain).await?;
     master_data::add_threepl_account(conn, tenant, &ids.threepl_account, &ids.threepl_secret).await
 }

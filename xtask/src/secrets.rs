@@ -60,7 +60,7 @@ impl TokenIssuer {
         claims.insert("exp".into(), (now + 30 * 24 * 3600).into());
         claims.insert(self.tenant_claim.clone(), tenant.to_string().into());
         claims.insert(self.scope_claim.clone(), ALL_SCOPES.into());
-        let key = EncodingKey::from_secret(self.secret.as_bytes());
+        let key = EncodingKey::from_secret(self.secret.as_bytes())?;
         Ok(jsonwebtoken::encode(&Header::default(), &claims, &key)?)
     }
 }

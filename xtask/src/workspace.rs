@@ -25,7 +25,10 @@ impl Workspace {
             .to_owned();
         let workspace = Self { root };
         fs::create_dir_all(workspace.local("")).with_context(|| {
-            format!("cannot write to {}: the commands keep what they set up in .local/", workspace.root.display())
+            format!(
+                "cannot write to {}: the commands keep what they set up in .local/",
+                workspace.root.display()
+            )
         })?;
         Ok(workspace)
     }
@@ -72,7 +75,9 @@ pub fn try_lock(path: &Path) -> Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
     }
 }
 
@@ -83,7 +88,12 @@ pub fn try_lock(path: &Path) -> Result<Option<File>> {
 pub fn write_private(path: &Path, content: &str) -> Result<()> {
     let part = path.with_extension("part");
     let write = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&part)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&part)?;
         file.write_all(content.as_bytes())?;
         file.sync_all()?;
         fs::rename(&part, path)

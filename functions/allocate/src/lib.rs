@@ -18,9 +18,19 @@ pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
 }
 
 async fn allocate(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {
-    let ["orders", id, "allocate"] = incoming.route()[..] else { return Err(Problem::not_found()) };
+    let ["orders", id, "allocate"] = incoming.route()[..] else {
+        return Err(Problem::not_found());
+    };
     let order = order_id(id);
     let path = order.clone().map(|order| format!("/orders/{order}/allocate"));
-    let (call, lines) = endpoint.mutation(incoming, Scope::OrdersWrite, path, stock::read_lines).await?;
-    once_fused(&endpoint.db, stock::ALLOCATE, &call, stock::arguments(order?, &lines)).await
+    let (call, lines) = endpoint
+        .mutation(incoming, Scope::OrdersWrite, path, stock::read_lines)
+        .await?;
+    once_fused(
+        &endpoint.db,
+        stock::ALLOCATE,
+        &call,
+        stock::arguments(order?, &lines),
+    )
+    .await
 }

@@ -1,2 +1,14 @@
-//! todo
-fn main() {}
+//! Wiring: configuration, connection, run.
+
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    shared::telemetry::init();
+    let config = relay::Config::from_env()?;
+    let relay = relay::Relay::new(&config)?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<serde_json::Value>| {
+        Ok::<_, Error>(relay::handle(&relay, &config, event).await?)
+    }))
+    .await
+}

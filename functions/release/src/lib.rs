@@ -18,12 +18,19 @@ pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
 }
 
 async fn release(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {
-    let ["orders", id, "release"] = incoming.route()[..] else { return Err(Problem::not_found()) };
+    let ["orders", id, "release"] = incoming.route()[..] else {
+        return Err(Problem::not_found());
+    };
     let order = order_id(id);
     let path = order.clone().map(|order| format!("/orders/{order}/release"));
-    let (call, lines) = endpoint.mutation(incoming, Scope::OrdersWrite, path, stock::read_lines).await?;
-    once(&endpoint.db, &call, &(order?, lines), |connection, call, (order, lines)| {
-        Box::pin(stock::give_back(connection, call, *order, lines))
-    })
+    let (call, lines) = endpoint
+        .mutation(incoming, Scope::OrdersWrite, path, stock::read_lines)
+        .await?;
+    once(
+        &endpoint.db,
+        &call,
+        &(order?, lines),
+        |connection, call, (order, lines)| Box::pin(stock::give_back(connection, call, *order, lines)),
+    )
     .await
 }

@@ -42,12 +42,20 @@ fn with_database(url: &str, database: &str, role: Option<&str>) -> String {
 }
 
 async fn connect(url: &str) -> PgConnection {
-    let options = PgConnectOptions::from_str(url).unwrap().disable_statement_logging();
-    options.connect().await.unwrap_or_else(|error| panic!("no connection to the test server: {error}"))
+    let options = PgConnectOptions::from_str(url)
+        .unwrap()
+        .disable_statement_logging();
+    options
+        .connect()
+        .await
+        .unwrap_or_else(|error| panic!("no connection to the test server: {error}"))
 }
 
 async fn run(connection: &mut PgConnection, sql: String) {
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(connection)
+        .await
+        .unwrap();
 }
 
 /// Makes the template unless it is there; test binaries that start together take turns.
@@ -58,16 +66,23 @@ async fn template() -> &'static str {
             let name = format!("holdfast_template_{}", migrations_hash());
             let mut server = connect(&server_url()).await;
             run(&mut server, "select pg_advisory_lock(7305)".into()).await;
-            let ready: bool = sqlx::query_scalar("select exists (select from pg_database where datname = $1 and datistemplate)")
-                .bind(&name)
-                .fetch_one(&mut server)
-                .await
-                .unwrap();
+            let ready: bool = sqlx::query_scalar(
+                "select exists (select from pg_database where datname = $1 and datistemplate)",
+            )
+            .bind(&name)
+            .fetch_one(&mut server)
+            .await
+            .unwrap();
             if !ready {
                 run(&mut server, format!("drop database if exists {name}")).await;
                 run(&mut server, format!("create database {name}")).await;
-                let passwords = RolePasswords { app: Some(ROLE_PASSWORD.into()), worker: Some(ROLE_PASSWORD.into()) };
-                migrate(&with_database(&server_url(), &name, None), Some(passwords)).await.unwrap();
+                let passwords = RolePasswords {
+                    app: Some(ROLE_PASSWORD.into()),
+                    worker: Some(ROLE_PASSWORD.into()),
+                };
+                migrate(&with_database(&server_url(), &name, None), Some(passwords))
+                    .await
+                    .unwrap();
                 run(&mut server, format!("alter database {name} is_template true")).await;
             }
             server.close().await.unwrap();
@@ -101,7 +116,12 @@ impl TestDb {
         run(&mut server, format!("create database {name} template {template}")).await;
         server.close().await.unwrap();
         let url = |role| with_database(&server_url(), &name, role);
-        Self { owner_url: url(None), app_url: url(Some("holdfast_app")), worker_url: url(Some("holdfast_worker")), name }
+        Self {
+            owner_url: url(None),
+            app_url: url(Some("holdfast_app")),
+            worker_url: url(Some("holdfast_worker")),
+            name,
+        }
     }
 
     /// The database's name.
@@ -121,7 +141,10 @@ impl TestDb {
 
     /// How a function would be configured to reach it.
     pub fn app_config(&self) -> DatabaseConfig {
-        DatabaseConfig { url: self.app_url.clone(), pooler: Pooler::None }
+        DatabaseConfig {
+            url: self.app_url.clone(),
+            pooler: Pooler::None,
+        }
     }
 
     /// A sandbox of an endpoint function: its own connection, its own caches.
@@ -131,7 +154,11 @@ impl TestDb {
 
     /// A worker's connection holder.
     pub fn worker(&self) -> Db {
-        Db::new(&DatabaseConfig { url: self.worker_url.clone(), pooler: Pooler::None }).unwrap()
+        Db::new(&DatabaseConfig {
+            url: self.worker_url.clone(),
+            pooler: Pooler::None,
+        })
+        .unwrap()
     }
 
     /// One value, as the owner sees it.
@@ -139,7 +166,10 @@ impl TestDb {
     where
         T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
     {
-        sqlx::query_scalar(sql).fetch_one(&mut self.owner().await).await.unwrap()
+        sqlx::query_scalar(sql)
+            .fetch_one(&mut self.owner().await)
+            .await
+            .unwrap()
     }
 
     /// Runs statements as the owner.
@@ -154,7 +184,9 @@ impl TestDb {
             .scalar("select (select count(*) from position_audit) + (select count(*) from order_line_audit)")
             .await;
         assert_eq!(differing, 0, "positions or lines that differ from their ledgers");
-        let oversold: i64 = self.scalar("select count(*) from sku_position where allocated > on_hand + on_order").await;
+        let oversold: i64 = self
+            .scalar("select count(*) from sku_position where allocated > on_hand + on_order")
+            .await;
         assert_eq!(oversold, 0, "oversold positions");
         let gaps: i64 = self
             .scalar(
@@ -171,7 +203,10 @@ impl Drop for TestDb {
         let (url, name) = (server_url(), self.name.clone());
         // A runtime of its own: drop may run inside a test's runtime, which cannot be blocked on.
         let dropper = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(async {
                 let mut server = connect(&url).await;
                 let sql = format!("drop database if exists {name} with (force)");

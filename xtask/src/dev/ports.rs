@@ -31,7 +31,11 @@ impl Ports {
         }
         let partner = beside("--partner-port", partner, http.checked_add(1), &[http])?;
         let postgres = beside("--postgres-port", postgres, http.checked_add(2), &[http, partner])?;
-        Ok(Self { http, partner, postgres })
+        Ok(Self {
+            http,
+            partner,
+            postgres,
+        })
     }
 
     /// Address of the functions.
@@ -46,7 +50,19 @@ impl Ports {
 
     /// Address of the database for one of its roles.
     pub fn database_url(&self, role: &str, password: &str) -> String {
-        format!("postgres://{role}:{password}@127.0.0.1:{}/holdfast", self.postgres)
+        self.url_of("holdfast", role, password)
+    }
+
+    /// Address of the database that every cluster has, for its superuser.
+    pub fn maintenance_url(&self, password: &str) -> String {
+        self.url_of("postgres", "postgres", password)
+    }
+
+    fn url_of(&self, database: &str, role: &str, password: &str) -> String {
+        format!(
+            "postgres://{role}:{password}@127.0.0.1:{}/{database}",
+            self.postgres
+        )
     }
 }
 

@@ -1,0 +1,195 @@
+//! Partners that misbehave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use futures_util::stream;
+use shared::testing::{Destination, Seed, Tenant, TestDb};
+use tokio::time::Instant;
+
+use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
+
+async fn owed_one(partner: &Partner) -> (TestDb, Tenant, Destination) {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let destination = db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 1).await;
+    (db, tenant, destination)
+}
+
+/// One attempt failed, and the row is pending with this error.
+async fn assert_failed(db: &TestDb, error: &str) {
+    let rows = rows(db).await;
+    let row = &rows[0];
+    assert!(!row.processed && !row.dead && !row.leased && row.attempts == 1, "{row:?}");
+    assert!(row.last_error.as_ref().is_some_and(|text| text.contains(error)), "{row:?}");
+}
+
+#[tokio::test]
+async fn a_partner_that_hangs_costs_one_attempt_of_limited_time() {
+    let partner = Partner::start(|_| std::future::pending::<Response>()).await;
+    let (db, ..) = owed_one(&partner).await;
+    let begun = Instant::now();
+    assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert_failed(&db, "no whole answer within 300ms").await;
+}
+
+#[tokio::test]
+async fn a_partner_that_drips_is_over_in_the_same_time() {
+    let partner = Partner::start(|_| async {
+        let drops = stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b".")), ()))
+        });
+        Response::new(Body::from_stream(drops))
+    })
+    .await;
+    let (db, ..) = owed_one(&partner).await;
+    let begun = Instant::now();
+    assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert_failed(&db, "no whole answer within 300ms").await;
+}
+
+#[tokio::test]
+async fn a_redirect_is_a_failure_and_is_not_followed() {
+    let elsewhere = Partner::content().await;
+    for status in [301, 302, 303, 307, 308] {
+        let location = elsewhere.url.clone();
+        let partner = Partner::start(move |_| {
+            let location = location.clone();
+            async move { (u16::to_status(status), [("location", location)]) }
+        })
+        .await;
+        let (db, ..) = owed_one(&partner).await;
+        assert_eq!(drain(&relay(&db)).await.failed, 1);
+        assert_failed(&db, &format!("HTTP {status}")).await;
+    }
+    assert!(elsewhere.received().is_empty());
+}
+
+#[tokio::test]
+async fn no_more_than_64_kib_of_an_endless_answer_is_read() {
+    const MIB: usize = 1024 * 1024;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let partner = Partner::start(move |_| {
+        let counter = Arc::clone(&counter);
+        async move {
+            let flood = stream::unfold(0, move |mib| {
+                let counter = Arc::clone(&counter);
+                async move {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    (mib < 500).then(|| (Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; MIB])), mib + 1))
+                }
+            });
+            let mut response = Response::new(Body::from_stream(flood));
+            *response.status_mut() = 500.to_status();
+            response
+        }
+    })
+    .await;
+    let (db, ..) = owed_one(&partner).await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    // What the sockets of both sides buffered was sent, too.
+    assert!(sent.load(Ordering::Relaxed) < 32, "the partner could send {sent:?} MiB");
+    assert_failed(&db, "HTTP 500 Internal Server Error: xxx").await;
+    assert!(rows(&db).await[0].last_error.as_ref().unwrap().len() <= 2000);
+}
+
+#[tokio::test]
+async fn an_answer_with_nul_and_bad_utf8_is_kept_as_far_as_it_can_be() {
+    let partner = Partner::start(|_| async { (500.to_status(), &b"a\0b\xffc"[..]) }).await;
+    let (db, ..) = owed_one(&partner).await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    assert_failed(&db, "a\u{fffd}b\u{fffd}c").await;
+}
+
+#[tokio::test]
+async fn an_address_or_a_secret_that_cannot_be_used_is_a_failure_like_any_other() {
+    let partner = Partner::content().await;
+    let (db, ..) = owed_one(&partner).await;
+    db.execute("update destination set url = 'not an address'").await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    assert_failed(&db, "builder error").await;
+    db.execute("delete from destination_secret; update outbox set attempts = 0, next_attempt_at = now()").await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    assert_failed(&db, "no live secret").await;
+}
+
+#[tokio::test]
+async fn gone_disables_the_destination_and_its_events_wait() {
+    let partner = Partner::start(|_| async { (410.to_status(), "closed down") }).await;
+    let (db, tenant, destination) = owed_one(&partner).await;
+    db.emit(&tenant, 1).await;
+    let summary = drain(&relay(&db)).await;
+    assert_eq!((summary.claimed, summary.failed, summary.dead_lettered), (2, 2, 0));
+    let state: String = db.scalar("select state from destination").await;
+    assert_eq!(state, "disabled");
+    assert_failed(&db, "HTTP 410 Gone: closed down").await;
+    // The tenant is told once, in its sequence, and the event waits with the others.
+    let told: Vec<(i64, String)> = sqlx::query_as(
+        "select sequence, payload from outbox where event_type = 'destination.disabled' and processed_at is null",
+    )
+    .fetch_all(&mut db.owner().await)
+    .await
+    .unwrap();
+    assert_eq!((told.len(), told[0].0), (1, 3));
+    assert!(told[0].1.contains(&destination.id.to_string()), "{}", told[0].1);
+    db.assert_consistent().await;
+    db.emit(&tenant, 1).await;
+    assert_eq!(drain(&relay(&db)).await.claimed, 0);
+
+    partner.answer(|_| async { 200.to_status() });
+    db.execute("update destination set state = 'active'").await;
+    assert_eq!(drain(&relay(&db)).await.delivered, 4);
+}
+
+#[tokio::test]
+async fn twelve_failures_lead_to_the_dead_letter_with_the_partners_words() {
+    let partner = Partner::start(|_| async { (503.to_status(), format!("sorry {}", "o".repeat(5000))) }).await;
+    let (db, ..) = owed_one(&partner).await;
+    let relay = relay(&db);
+    for attempt in 1..=12 {
+        let row = &rows(&db).await[0];
+        assert!(!row.dead && row.attempts == attempt - 1, "{row:?}");
+        let summary = drain(&relay).await;
+        assert_eq!((summary.failed, summary.dead_lettered), (1, u64::from(attempt == 12)));
+        let row = &rows(&db).await[0];
+        let backoff = 2_f64.powi(attempt).min(3600.0);
+        assert!(row.due_in_secs > backoff - 5.0 && row.due_in_secs <= (backoff * 1.5).min(3600.0), "{row:?}");
+        db.execute("update outbox set next_attempt_at = now()").await;
+    }
+    let row = &rows(&db).await[0];
+    assert!(row.dead && !row.processed && !row.leased && row.attempts == 12, "{row:?}");
+    assert!(row.last_error.as_ref().unwrap().starts_with("HTTP 503 Service Unavailable: sorry ooo"), "{row:?}");
+    assert_eq!(drain(&relay).await.claimed, 0);
+    assert_eq!(partner.received().len(), 12);
+}
+
+#[tokio::test]
+async fn retry_after_puts_the_next_try_off_but_never_beyond_an_hour() {
+    for (header, due_in_secs) in [
+        ("120", 118.0..=120.0),
+        ("120.1", 119.0..=121.0),
+        ("86400", 3598.0..=3600.0),
+        // Ten minutes after the time that the relay is told.
+        ("Tue, 14 Nov 2023 22:23:20 GMT", 598.0..=600.0),
+        // Past, unreadable, or shorter than the backoff: the backoff.
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 1.0..=3.0),
+        ("invalid", 1.0..=3.0),
+        ("0", 1.0..=3.0),
+    ] {
+        let partner = Partner::start(move |_| async move { (429.to_status(), [("retry-after", header)]) }).await;
+        let (db, ..) = owed_one(&partner).await;
+        let mut relay = relay(&db);
+        relay.ambient.now = || jiff::Timestamp::from_second(1_700_000_000).unwrap();
+        assert_eq!(drain(&relay).await.failed, 1);
+        let row = &rows(&db).await[0];
+        assert!(due_in_secs.contains(&row.due_in_secs), "{header}: {row:?}");
+    }
+}

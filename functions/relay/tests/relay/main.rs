@@ -1,0 +1,7 @@
+//! The relay's promises, each against a real database and partners that are real HTTP servers.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod deliver;
+mod fail;
+mod share;
+mod support;

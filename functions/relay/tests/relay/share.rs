@@ -1,0 +1,135 @@
+//! Several relays, several destinations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use shared::testing::{Seed, TestDb};
+use tokio::sync::Barrier;
+use tokio::time::Instant;
+
+use crate::support::{PATIENCE, Partner, ToStatus, drain, relay, relay_with, rows};
+
+async fn share_300_events(relays: usize) {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        200.to_status()
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 300).await;
+    let start = Arc::new(Barrier::new(relays));
+    let running: Vec<_> = (0..relays)
+        .map(|_| {
+            let (relay, start) = (relay(&db), Arc::clone(&start));
+            tokio::spawn(async move {
+                start.wait().await;
+                drain(&relay).await
+            })
+        })
+        .collect();
+    let mut delivered = Vec::new();
+    for run in running {
+        let summary = run.await.unwrap();
+        assert_eq!(summary.claimed, summary.delivered);
+        delivered.push(summary.delivered);
+    }
+    assert_eq!(delivered.iter().sum::<u64>(), 300, "{delivered:?}");
+    assert!(delivered.iter().all(|share| *share > 0), "{delivered:?}");
+    let mut ids = partner.ids();
+    ids.dedup();
+    assert_eq!((ids.len(), partner.received().len()), (300, 300), "an event was delivered twice");
+    assert!(rows(&db).await.iter().all(|row| row.processed && row.attempts == 1));
+}
+
+#[tokio::test]
+async fn two_relays_at_once_share_300_events_and_deliver_none_twice() {
+    share_300_events(2).await;
+}
+
+#[tokio::test]
+async fn three_relays_at_once_share_300_events_and_deliver_none_twice() {
+    share_300_events(3).await;
+}
+
+#[tokio::test]
+async fn while_one_destination_hangs_another_gets_all_its_events() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let hanging = Partner::start(|_| std::future::pending::<Response>()).await;
+    let content = Partner::content().await;
+    for partner in [&hanging, &content, &hanging] {
+        db.destination(&tenant, &partner.url, &["*"]).await;
+    }
+    db.emit(&tenant, 200).await;
+    let relay = relay(&db);
+    let drain = tokio::spawn(async move {
+        relay.run_once(Duration::ZERO, Instant::now() + Duration::from_secs(60)).await
+    });
+    let begun = Instant::now();
+    while content.received().len() < 200 {
+        assert!(begun.elapsed() < PATIENCE, "{} of 200", content.received().len());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Long before the first attempt at the others is given up, and they got no more than their lanes.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(hanging.received().len(), 40);
+    drain.abort();
+}
+
+#[tokio::test]
+async fn while_one_partner_is_down_anothers_events_flow() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let content = Partner::content().await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    db.destination(&tenant, &format!("http://{closed}/"), &["*"]).await;
+    db.destination(&tenant, &content.url, &["*"]).await;
+    db.emit(&tenant, 50).await;
+    let summary = drain(&relay(&db)).await;
+    assert_eq!((summary.delivered, summary.failed, summary.dead_lettered), (50, 50, 0));
+    assert_eq!(content.received().len(), 50);
+    let rows = rows(&db).await;
+    let refused = rows.iter().filter(|row| row.last_error.as_ref().is_some_and(|e| e.contains("onnection refused")));
+    assert_eq!(refused.count(), 50);
+}
+
+#[tokio::test]
+async fn a_backlog_of_one_destination_does_not_hold_up_the_many() {
+    let db = TestDb::create().await;
+    let backlogged = db.seed(Seed::default()).await;
+    let others = db.seed(Seed::default()).await;
+    let busy = Partner::content().await;
+    db.destination(&backlogged, &busy.url, &["*"]).await;
+    db.emit(&backlogged, 1000).await;
+    let small = Partner::content().await;
+    for _ in 0..60 {
+        db.destination(&others, &small.url, &["*"]).await;
+    }
+    db.emit(&others, 2).await;
+    // One batch in flight at a time: rows of 61 destinations compete for 20 slots.
+    let mut limits = relay::Limits::default();
+    limits.in_flight = 20;
+    drain(&relay_with(&db, limits)).await;
+    let (busy, small) = (busy.received(), small.received());
+    assert_eq!((busy.len(), small.len()), (1000, 120));
+    let before = busy.iter().filter(|received| received.at < small[119].at).count();
+    assert!(before < 100, "{before} of the backlog went before the last of the others");
+}
+
+#[tokio::test]
+async fn within_a_destination_the_oldest_due_goes_first() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::content().await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 10).await;
+    db.execute("update outbox set next_attempt_at = now() - make_interval(secs => id)").await;
+    let mut limits = relay::Limits::default();
+    limits.in_flight_each = 1;
+    drain(&relay_with(&db, limits)).await;
+    let order: Vec<i64> = partner.received().iter().map(|received| received.n()).collect();
+    assert_eq!(order, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+}

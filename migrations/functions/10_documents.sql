@@ -1,0 +1,112 @@
+-- The documents: the only renderers of an order, a SKU, a style, a customer and an invoice. Reads, saves, conflicts
+-- and creations all show what these show, member for member.
+--
+-- STABLE: a document is of one instant, that of the statement that asks for it, and so agrees with what the same
+-- statement reads beside it (a version for the ETag). Hence whoever has just written asks in a statement of its own.
+-- The plural forms render a page in one pass, numbered as asked for; what is not there is left out.
+
+create or replace function holdfast.order_documents(p_tenant uuid, p_orders uuid[])
+returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","number":%s,"customerId":"%s","customerName":%s,"status":"%s","currency":"%s","customerPo":%s,',
+      o.id, holdfast.quote(o.number), o.customer_id, holdfast.quote(c.name), o.status, o.currency,
+      holdfast.quote(o.customer_po))
+    || format('"shipWindowStart":%s,"shipWindowEnd":%s,"notes":%s,"lines":[%s],"version":%s,',
+      holdfast.quote(to_char(o.ship_window_start, 'YYYY-MM-DD')),
+      holdfast.quote(to_char(o.ship_window_end, 'YYYY-MM-DD')), holdfast.quote(o.notes), l.lines, o.version)
+    || format('"createdBy":"%s","updatedBy":"%s","updatedByName":%s,"updatedAt":"%s"}',
+      o.created_by, o.updated_by, holdfast.quote(u.display_name), holdfast.rfc3339(o.updated_at))
+  from unnest(p_orders) with ordinality as w(id, ord)
+  join public.wholesale_order o on o.tenant_id = p_tenant and o.id = w.id
+  join public.customer c on c.tenant_id = p_tenant and c.id = o.customer_id
+  join public.app_user u on u.tenant_id = p_tenant and u.id = o.updated_by
+  cross join lateral (
+    select string_agg(
+      format('{"skuId":"%s","code":%s,"qty":%s,"qtyAllocated":%s,"qtyShipped":%s,"qtyInvoiced":%s,"unitPriceMinor":%s}',
+        l.sku_id, holdfast.quote(s.code), l.qty, l.qty_allocated, l.qty_shipped, l.qty_invoiced, l.unit_price_minor),
+      ',' order by l.line_no, s.code) as lines
+    from public.order_line l
+    join public.sku s on s.tenant_id = p_tenant and s.id = l.sku_id
+    where l.tenant_id = p_tenant and l.order_id = o.id) l
+$$;
+
+create or replace function holdfast.order_document(p_tenant uuid, p_order uuid) returns text
+language plpgsql stable security invoker as $$
+begin
+  return (select d.document from holdfast.order_documents(p_tenant, array[p_order]) d);
+end $$;
+
+create or replace function holdfast.sku_documents(p_tenant uuid, p_skus uuid[])
+returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","code":%s,"styleId":"%s","styleName":%s,"onHand":%s,"onOrder":%s,"allocated":%s,"ats":%s}',
+      s.id, holdfast.quote(s.code), s.style_id, holdfast.quote(t.name), p.on_hand, p.on_order, p.allocated,
+      p.on_hand + p.on_order - p.allocated)
+  from unnest(p_skus) with ordinality as w(id, ord)
+  join public.sku s on s.tenant_id = p_tenant and s.id = w.id
+  join public.style t on t.tenant_id = p_tenant and t.id = s.style_id
+  join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = s.id
+$$;
+
+create or replace function holdfast.sku_document(p_tenant uuid, p_sku uuid) returns text
+language plpgsql stable security invoker as $$
+begin
+  return (select d.document from holdfast.sku_documents(p_tenant, array[p_sku]) d);
+end $$;
+
+create or replace function holdfast.style_document(p_tenant uuid, p_style uuid) returns text
+language plpgsql stable security invoker as $$
+begin
+  return (
+    select format('{"id":"%s","name":%s,"currency":"%s","wholesaleMinor":%s,"msrpMinor":%s,"version":%s,"updatedBy":%s,',
+        s.id, holdfast.quote(s.name), s.currency, s.wholesale_minor, s.msrp_minor, s.version,
+        holdfast.quote(s.updated_by::text))
+      || format('"updatedByName":%s,"updatedAt":"%s"}', holdfast.quote(u.display_name), holdfast.rfc3339(s.updated_at))
+    from public.style s
+    left join public.app_user u on u.tenant_id = p_tenant and u.id = s.updated_by
+    where s.tenant_id = p_tenant and s.id = p_style);
+end $$;
+
+-- exposureMinor is what holdfast.exposure() says, here for many customers at once.
+create or replace function holdfast.customer_documents(p_tenant uuid, p_customers uuid[])
+returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","name":%s,"currency":"%s","creditLimitMinor":%s,"exposureMinor":%s}',
+      c.id, holdfast.quote(c.name), c.currency, coalesce(c.credit_limit_minor::text, 'null'),
+      coalesce(i.owed_minor, 0) + coalesce(l.held_minor, 0))
+  from unnest(p_customers) with ordinality as w(id, ord)
+  join public.customer c on c.tenant_id = p_tenant and c.id = w.id
+  left join (
+    select i.customer_id, sum(i.total_minor) as owed_minor
+    from public.invoice i
+    where i.tenant_id = p_tenant and i.customer_id = any (p_customers) and i.status = 'awaiting_payment'
+    group by i.customer_id) i on i.customer_id = c.id
+  left join (
+    select o.customer_id,
+      sum(l.unit_price_minor::numeric * greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced)) as held_minor
+    from public.wholesale_order o
+    join public.order_line l on l.tenant_id = o.tenant_id and l.order_id = o.id
+    where o.tenant_id = p_tenant and o.customer_id = any (p_customers) and o.status <> 'cancelled'
+    group by o.customer_id) l on l.customer_id = c.id
+$$;
+
+create or replace function holdfast.customer_document(p_tenant uuid, p_customer uuid) returns text
+language plpgsql stable security invoker as $$
+begin
+  return (select d.document from holdfast.customer_documents(p_tenant, array[p_customer]) d);
+end $$;
+
+create or replace function holdfast.invoice_document(p_tenant uuid, p_invoice uuid) returns text
+language plpgsql stable security invoker as $$
+begin
+  return (
+    select format('{"id":"%s","orderId":%s,"customerId":"%s","status":"%s","totalMinor":%s,"currency":"%s","paidAt":%s,',
+        i.id, holdfast.quote(i.order_id::text), i.customer_id, i.status, i.total_minor, i.currency,
+        holdfast.quote(holdfast.rfc3339(i.paid_at)))
+      || format('"createdAt":"%s"}', holdfast.rfc3339(i.created_at))
+    from public.invoice i
+    where i.tenant_id = p_tenant and i.id = p_invoice);
+end $$;

@@ -1,0 +1,214 @@
+//! One attempt to deliver one event over HTTP: signed, sent, judged.
+//!
+//! Promises: the body's bytes are the payload's; every attempt is signed anew with each live secret (Standard
+//! Webhooks) under an id that never changes; it is over within its time limit, connecting included, whatever the partner does;
+//! at most 64 KiB of an answer is read; a redirect is a failure and never followed.
+//! Relies on: the caller for the lease and the time of the next attempt.
+//! Does not promise that a partner whose answer broke off or came late has not acted: it is told again.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use jiff::Timestamp;
+use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
+
+use crate::outbox::Claimed;
+
+/// At most this much of an answer is read.
+const ANSWER_MAX_BYTES: usize = 64 * 1024;
+/// This much of an answer is kept for a person to read.
+const EXCERPT_MAX_CHARS: usize = 1000;
+/// No partner can put a row off for longer; neither does the backoff.
+const RETRY_MAX: Duration = Duration::from_secs(3600);
+/// Shorter than the 5 s after which common servers close an idle connection, so that none is closed under a request.
+const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+
+/// How an attempt went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// A whole 2xx answer.
+    Delivered,
+    /// Any other answer.
+    Refused {
+        /// Status and beginning of the answer.
+        error: String,
+        /// `Retry-After`, at most an hour.
+        retry_after: Option<Duration>,
+    },
+    /// 410: the destination is gone for good.
+    Gone {
+        /// Status and beginning of the answer.
+        error: String,
+    },
+    /// No whole answer: no connection, none in time, or one that broke off.
+    NoAnswer {
+        /// What happened.
+        error: String,
+    },
+    /// Nothing was sent: the event cannot be signed or the address is none.
+    Unsendable {
+        /// Why.
+        error: String,
+    },
+}
+
+/// Sends events. Keeps connections for a few seconds: make one per invocation, since a sandbox may thaw with dead ones.
+pub struct Sender {
+    client: reqwest::Client,
+    timeout: Duration,
+}
+
+impl Sender {
+    /// `timeout` is for a whole attempt.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new(timeout: Duration) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .no_proxy()
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .user_agent(concat!("Holdfast/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(Self { client, timeout })
+    }
+
+    /// Makes one attempt; `now` is what it is signed with.
+    pub async fn attempt(&self, message: &Claimed, now: Timestamp) -> Attempt {
+        let headers = match signed_headers(message, now) {
+            Ok(headers) => headers,
+            Err(error) => return Attempt::Unsendable { error },
+        };
+        match tokio::time::timeout(self.timeout, self.exchange(message, headers, now)).await {
+            Ok(attempt) => attempt,
+            Err(_) => Attempt::NoAnswer {
+                error: format!("no whole answer within {:?}", self.timeout),
+            },
+        }
+    }
+
+    async fn exchange(&self, message: &Claimed, headers: HeaderMap, now: Timestamp) -> Attempt {
+        let request = self
+            .client
+            .post(&message.url)
+            .headers(headers)
+            .body(message.payload.clone());
+        let mut answer = match request.send().await {
+            Ok(answer) => answer,
+            Err(error) if error.is_builder() => return Attempt::Unsendable { error: chain(error) },
+            Err(error) => return Attempt::NoAnswer { error: chain(error) },
+        };
+        let mut body = Vec::new();
+        while body.len() < ANSWER_MAX_BYTES {
+            match answer.chunk().await {
+                Ok(Some(chunk)) => {
+                    body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_MAX_BYTES - body.len())])
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    return Attempt::NoAnswer {
+                        error: format!("HTTP {}, then {}", answer.status(), chain(error)),
+                    };
+                }
+            }
+        }
+        judge(answer.status(), answer.headers(), &body, now)
+    }
+}
+
+fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Attempt {
+    if status.is_success() {
+        return Attempt::Delivered;
+    }
+    let excerpt: String = String::from_utf8_lossy(body)
+        .trim()
+        .chars()
+        .take(EXCERPT_MAX_CHARS)
+        .collect();
+    let separator = if excerpt.is_empty() { "" } else { ": " };
+    let error = format!("HTTP {status}{separator}{excerpt}");
+    if status == StatusCode::GONE {
+        return Attempt::Gone { error };
+    }
+    let retry_after = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| retry_after(value.to_str().ok()?, now));
+    Attempt::Refused { error, retry_after }
+}
+
+/// The row's id on the wire: the same at every attempt, and without a dot, which would end it in the signed text.
+pub fn message_id(id: i64) -> String {
+    format!("outbox-{id}")
+}
+
+/// One `v1,<base64>` per secret, separated by spaces.
+///
+/// # Errors
+/// When there is no secret, or one is not base64; the text names no secret.
+pub fn signature(
+    secrets: &[String],
+    message_id: &str,
+    timestamp_secs: i64,
+    body: &str,
+) -> Result<String, String> {
+    if secrets.is_empty() {
+        return Err("the destination has no live secret to sign with".into());
+    }
+    let signatures: Result<Vec<_>, _> = secrets
+        .iter()
+        .map(|secret| Webhook::new(secret)?.sign(message_id, timestamp_secs, body.as_bytes()))
+        .collect();
+    Ok(signatures
+        .map_err(|_| "a secret of the destination is not `whsec_` and base64")?
+        .join(" "))
+}
+
+fn signed_headers(message: &Claimed, now: Timestamp) -> Result<HeaderMap, String> {
+    let id = message_id(message.id);
+    let signature = signature(&message.secrets, &id, now.as_second(), &message.payload)?;
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|error| error.to_string());
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(HEADER_WEBHOOK_ID, value(&id)?);
+    headers.insert("idempotency-key", value(&id)?);
+    headers.insert(HEADER_WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_second()));
+    headers.insert(HEADER_WEBHOOK_SIGNATURE, value(&signature)?);
+    Ok(headers)
+}
+
+/// How long `Retry-After` asks to wait: seconds (a fraction is rounded up, as some servers send one) or an HTTP date;
+/// at most an hour, zero for a past date. `None` for anything else.
+pub fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
+    let value = value.trim();
+    if value.starts_with(|c: char| c.is_ascii_digit())
+        && value.chars().all(|c| c.is_ascii_digit() || c == '.')
+    {
+        // Digits and a point: too many of them are infinite, which the cap takes in.
+        let secs: f64 = value.parse().ok()?;
+        return Some(Duration::from_secs_f64(secs.ceil().min(RETRY_MAX.as_secs_f64())));
+    }
+    let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+    let wait = Duration::try_from(until.duration_since(now)).unwrap_or(Duration::ZERO);
+    Some(wait.min(RETRY_MAX))
+}
+
+/// When a failed row is tried again: min(2^attempts × jitter, 3600) units, or later if the partner asked for it.
+pub fn retry_delay(attempts: i32, jitter: f64, unit: Duration, retry_after: Option<Duration>) -> Duration {
+    let backoff = unit.mul_f64((2_f64.powi(attempts.clamp(0, 20)) * jitter).min(RETRY_MAX.as_secs_f64()));
+    backoff.max(retry_after.unwrap_or(Duration::ZERO))
+}
+
+/// The causes in one line. The address stays out: it may hold a partner's credentials.
+fn chain(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,255 @@
+//! `cargo xtask dev`: the whole stack on this machine. A second start takes seconds and keeps the data.
+
+mod demo;
+mod functions;
+mod hints;
+pub mod ports;
+mod schedule;
+mod state;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use reqwest::Method;
+use shared::migrate::{RolePasswords, migrate};
+use sqlx::{Connection, PgConnection};
+
+use crate::dev_env;
+use crate::partner;
+use crate::postgres::{Cluster, Purpose};
+use crate::process::{Step, Stop, is_running};
+use crate::python::Venv;
+use crate::workspace::{Workspace, remove, try_lock, write_private};
+
+use functions::Functions;
+use ports::Ports;
+use state::State;
+
+/// How the stack runs.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Fire no schedule: relay and reaper run only when invoked.
+    #[arg(long)]
+    no_schedule: bool,
+    /// Start over: remove the database and all secrets first.
+    #[arg(long)]
+    fresh: bool,
+    /// Port of the functions.
+    #[arg(long, env = "HOLDFAST_PORT", default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Port of the local partner [default: the next one, or any that is free].
+    #[arg(long, env = "HOLDFAST_PARTNER_PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    partner_port: Option<u16>,
+    /// Port of PostgreSQL [default: the one after, or any that is free].
+    #[arg(long, env = "HOLDFAST_POSTGRES_PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    postgres_port: Option<u16>,
+}
+
+/// Runs the stack until Ctrl-C or SIGTERM, then ends all of it.
+///
+/// # Errors
+/// What is missing or in the way, in one sentence that says what to do; or what broke while it ran.
+pub async fn run(args: Args) -> Result<()> {
+    let workspace = Workspace::open()?;
+    let mut stop = Stop::listen()?;
+    let Some(_lock) = try_lock(&workspace.local("dev.lock"))? else {
+        bail!("another `cargo xtask dev` runs in this checkout: end it first (Ctrl-C there)");
+    };
+    let mut stack = Stack::default();
+    let outcome = tokio::select! {
+        outcome = stack.run(&workspace, &args) => outcome,
+        () = stop.requested() => {
+            println!("\nending …");
+            Ok(())
+        }
+    };
+    stack.end(&workspace).await.and(outcome)
+}
+
+/// What runs, to be ended in the reverse order.
+#[derive(Default)]
+struct Stack {
+    cluster: Option<Cluster>,
+    functions: Option<Functions>,
+}
+
+impl Stack {
+    async fn run(&mut self, workspace: &Workspace, args: &Args) -> Result<()> {
+        remove(&dev_env_path(workspace))?;
+        Functions::end_leftover(workspace).await?;
+        let ports = Ports::choose(args.port, args.partner_port, args.postgres_port)?;
+        let data = workspace.local("postgres");
+        if !args.fresh {
+            Cluster::is_new(&data)?;
+        }
+        let venv = Venv::tools(workspace).await?;
+        functions::build(workspace).await?;
+
+        let cluster = self.cluster.insert(Cluster::at(&venv, data.clone()).await?);
+        let state = open_database(workspace, cluster, &data, &ports, args.fresh).await?;
+        let owner_url = ports.database_url("postgres", &state.owner_password);
+        let mut conn = PgConnection::connect(&owner_url).await?;
+        demo::load(&mut conn, &state, &ports.partner_url()).await?;
+        let _partner = partner::serve(ports::local(ports.partner), &owner_url).await?;
+
+        let step = Step::begin(format!("starting the functions at {}", ports.http_url()));
+        let environment = dev_env::render(&functions_environment(&state, &ports));
+        let functions = self
+            .functions
+            .insert(Functions::start(workspace, &venv, ports.http, &environment)?);
+        functions.healthy(&ports.http_url()).await?;
+        let no_order = "/orders/00000000-0000-0000-0000-000000000000";
+        let (allocate, release) = (format!("{no_order}/allocate"), format!("{no_order}/release"));
+        Functions::warm(
+            &ports.http_url(),
+            &[
+                (Method::POST, &allocate),
+                (Method::POST, &release),
+                (Method::GET, "/health"),
+            ],
+        )
+        .await;
+        step.done();
+
+        write_private(
+            &dev_env_path(workspace),
+            &dev_env::render(&stack_environment(&state, &ports)?),
+        )?;
+        let _schedules = (!args.no_schedule).then(|| schedule::start(&ports.http_url()));
+        hints::print(&mut conn, &state, &ports, !args.no_schedule).await?;
+        conn.close().await?;
+        let server = cluster.server_pid().await.context("PostgreSQL ended")?;
+        tokio::select! {
+            ended = functions.ended() => ended.map(|_| ()),
+            () = gone(server) => bail!("PostgreSQL ended; its log is .local/postgres.log"),
+        }
+    }
+
+    async fn end(&mut self, workspace: &Workspace) -> Result<()> {
+        let removed = remove(&dev_env_path(workspace));
+        if let Some(functions) = self.functions.take() {
+            functions.end().await;
+        }
+        if let Some(cluster) = self.cluster.take() {
+            cluster.stop().await?;
+        }
+        removed
+    }
+}
+
+/// Starts the database and brings it up to date; makes it first where there is none.
+async fn open_database(
+    workspace: &Workspace,
+    cluster: &Cluster,
+    data: &std::path::Path,
+    ports: &Ports,
+    fresh: bool,
+) -> Result<State> {
+    if fresh {
+        cluster.stop().await?;
+        remove(data)?;
+        remove(&State::path(workspace))?;
+    }
+    let is_new = Cluster::is_new(data)?;
+    let state = State::open(workspace, is_new)?;
+    let purpose = Purpose::Development(&state.owner_password);
+    let step = Step::begin(if is_new {
+        "making the database"
+    } else {
+        "starting the database"
+    });
+    if is_new {
+        cluster.init(&purpose).await?;
+    }
+    cluster.start(ports.postgres, &purpose).await?;
+    let mut conn = PgConnection::connect(&ports.maintenance_url(&state.owner_password)).await.context(
+        "the database does not take the password in .local/dev-state.json: `cargo xtask dev --fresh` starts over with an \
+         empty database",
+    )?;
+    let there: bool =
+        sqlx::query_scalar("select exists (select from pg_database where datname = 'holdfast')")
+            .fetch_one(&mut conn)
+            .await?;
+    if !there {
+        sqlx::raw_sql("create database holdfast")
+            .execute(&mut conn)
+            .await?;
+    }
+    conn.close().await?;
+    let passwords = RolePasswords {
+        app: Some(state.app_password.clone()),
+        worker: Some(state.worker_password.clone()),
+    };
+    migrate(
+        &ports.database_url("postgres", &state.owner_password),
+        Some(passwords),
+    )
+    .await?;
+    step.done();
+    Ok(state)
+}
+
+/// Returns once this process is gone.
+async fn gone(pid: i32) {
+    while is_running(pid) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn dev_env_path(workspace: &Workspace) -> PathBuf {
+    workspace.local("dev.env")
+}
+
+/// What both the functions and whoever calls them must know.
+fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String)> {
+    let issuer = state.token_issuer();
+    vec![
+        (
+            "APP_DATABASE_URL",
+            ports.database_url("holdfast_app", &state.app_password),
+        ),
+        (
+            "WORKER_DATABASE_URL",
+            ports.database_url("holdfast_worker", &state.worker_password),
+        ),
+        ("JWT_SECRET", issuer.secret),
+        ("JWT_ISSUER", issuer.issuer),
+        ("JWT_AUDIENCE", issuer.audience),
+        ("JWT_TENANT_CLAIM", issuer.tenant_claim),
+        ("JWT_SCOPE_CLAIM", issuer.scope_claim),
+        ("STRIPE_WEBHOOK_SECRET", state.stripe_secret.clone()),
+        ("SHOPIFY_WEBHOOK_SECRET", state.shopify_secret.clone()),
+    ]
+}
+
+fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String)> {
+    let mut values = common_environment(state, ports);
+    values.push(("DATABASE_POOLER", "none".into()));
+    values
+}
+
+fn stack_environment(state: &State, ports: &Ports) -> Result<Vec<(&'static str, String)>> {
+    let issuer = state.token_issuer();
+    let demo = &state.demo;
+    let mut values = common_environment(state, ports);
+    values.extend([
+        ("HOLDFAST_URL", ports.http_url()),
+        (
+            "DATABASE_URL",
+            ports.database_url("postgres", &state.owner_password),
+        ),
+        ("TOKEN_USER1", issuer.token(demo.tenant, demo.user1)?),
+        ("TOKEN_USER2", issuer.token(demo.tenant, demo.user2)?),
+        (
+            "TOKEN_OTHER_TENANT",
+            issuer.token(demo.other_tenant, demo.other_user)?,
+        ),
+        ("API_KEY_PARTNER", state.partner_api_key.clone()),
+        ("SHOPIFY_SHOP", demo.shop_domain.clone()),
+        ("THREEPL_ACCOUNT", demo.threepl_account.clone()),
+        ("THREEPL_SECRET", demo.threepl_secret.clone()),
+        ("PARTNER_URL", ports.partner_url()),
+    ]);
+    Ok(values)
+}
