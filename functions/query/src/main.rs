@@ -7,5 +7,8 @@ use shared::endpoint::Endpoint;
 async fn main() -> Result<(), Error> {
     shared::telemetry::init();
     let endpoint = Endpoint::cold_start().await?;
-    lambda_http::run(service_fn(async |request: Request| Ok::<_, Error>(query::handle(&endpoint, request).await))).await
+    lambda_http::run(service_fn(async |request: Request| {
+        Ok::<_, Error>(query::handle(&endpoint, request).await)
+    }))
+    .await
 }

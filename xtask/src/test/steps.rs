@@ -222,7 +222,7 @@ pub async fn dependencies(workspace: &Workspace, report: &mut Report) -> Result<
     let mut cargo = process::cargo();
     // Not advisories: they need the internet.
     cargo
-        .args(["deny", "--offline", "check", "bans", "licenses", "sources"])
+        .args(["deny", "check", "bans", "licenses", "sources"])
         .current_dir(workspace.root());
     report
         .one("cargo deny check bans licenses sources", &mut cargo)

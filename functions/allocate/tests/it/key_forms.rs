@@ -48,7 +48,7 @@ async fn a_malformed_key_is_refused_and_nothing_is_stored() {
     let mut malformed: Vec<(String, Event)> = [
         "", " ", "\t ", r#""""#, "\"\t\"", "a b", "a,b", "a, b", r#"a"b"#, r#""a"#, r#"a""#, r#"""#, r#""a""b""#, r#""a" b"#, r#""a"b"#,
         r#""a";p=1"#, r#""a"; p"#, r#""a","b""#, r#""a", "b""#, r#""a\x""#, r#""a\""#, r#""a\"#, "'a b'", ":YQ==:, :YQ==:", "a\tb", "(a b)",
-        "k\u{7f}", "\u{1}k", "ключ", "\"ключ\"", "k\u{a0}", "\"a\tb\"", &long, &quoted,
+        "ключ", "\"ключ\"", "k\u{a0}", "\"a\tb\"", &long, &quoted,
     ]
     .map(|key| (key.to_owned(), event().key(key)))
     .into();
