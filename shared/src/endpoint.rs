@@ -8,6 +8,7 @@ use sqlx::Row;
 use crate::auth::{Auth, Caller, Scope};
 use crate::config::{AuthConfig, ConfigError, DatabaseConfig};
 use crate::db::{Db, DbError};
+use crate::documents::Precondition;
 use crate::error::Problem;
 use crate::http::{Answer, Incoming, MAX_BODY_BYTES, respond};
 use crate::idempotency::{Call, literal};
@@ -71,6 +72,37 @@ impl Endpoint {
         path: Result<String, Problem>,
         read: impl FnOnce(&Value) -> Parsed<T>,
     ) -> Result<(Call, T), Problem> {
+        self.admit(incoming, scope, path, |body| Ok((read(body).map_err(|e| Problem::invalid_body(&e))?, String::new())))
+            .await
+    }
+
+    /// Admits a save of a versioned document: `read` gives the command and the `baseVersion` of the body, if any.
+    ///
+    /// # Errors
+    /// As [`Endpoint::mutation`], then 428 and 400 of the version.
+    pub async fn versioned_mutation<T>(
+        &self,
+        incoming: &Incoming,
+        scope: Scope,
+        path: Result<String, Problem>,
+        read: impl FnOnce(&Value) -> Parsed<(T, Option<i64>)>,
+    ) -> Result<(Call, (T, Precondition)), Problem> {
+        self.admit(incoming, scope, path, |body| {
+            let (command, base_version) = read(body).map_err(|errors| Problem::invalid_body(&errors))?;
+            let precondition = Precondition::read(&incoming.headers, base_version)?;
+            let fingerprinted = precondition.base_version();
+            Ok(((command, precondition), fingerprinted))
+        })
+        .await
+    }
+
+    async fn admit<T>(
+        &self,
+        incoming: &Incoming,
+        scope: Scope,
+        path: Result<String, Problem>,
+        read: impl FnOnce(&Value) -> Result<(T, String), Problem>,
+    ) -> Result<(Call, T), Problem> {
         let caller = self.auth.caller(incoming, &self.db).await?;
         let checked = may(&caller, scope).and_then(|()| {
             let path = path?;
@@ -79,11 +111,8 @@ impl Endpoint {
             }
             let key = key::read(&incoming.headers)?;
             let body = parse(&incoming.body).map_err(|error| Problem::invalid_body(&[error]))?;
-            let command = read(&body).map_err(|errors| Problem::invalid_body(&errors))?;
-            Ok((
-                Call::new(caller.clone(), key, incoming.method.as_str(), path, "", &body),
-                command,
-            ))
+            let (command, base_version) = read(&body)?;
+            Ok((Call::new(caller.clone(), key, incoming.method.as_str(), path, &base_version, &body), command))
         });
         self.after_credentials(&caller, checked).await
     }

@@ -141,6 +141,26 @@ impl Problem {
         .with_errors(errors)
     }
 
+    /// 428: a save must name the version it was made on.
+    pub fn version_required() -> Self {
+        Self::new(
+            428,
+            "version_required",
+            "A version is needed",
+            "Send the version you read as baseVersion, or its ETag as If-Match; the key is still unused.",
+        )
+    }
+
+    /// 400: `If-Match` and `baseVersion` name different versions.
+    pub fn version_mismatch() -> Self {
+        Self::new(
+            400,
+            "version_mismatch",
+            "Two different versions",
+            "If-Match and baseVersion differ; send one of them. The key is still unused.",
+        )
+    }
+
     /// 422: the key belongs to another request.
     pub fn key_reused() -> Self {
         Self::new(

@@ -21,7 +21,7 @@ use crate::auth::Caller;
 use crate::db::{Db, DbError};
 use crate::error::Problem;
 use crate::http::Answer;
-use crate::json::fingerprint;
+use crate::json::{BodyError, fingerprint};
 
 /// What identifies one keyed request.
 #[derive(Clone, Debug)]
@@ -122,6 +122,18 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// The `errors` of a refusal of status 400.
+    fn body_errors(&self) -> Result<Vec<BodyError>, sqlx::Error> {
+        #[derive(serde::Deserialize)]
+        struct Members {
+            errors: Vec<BodyError>,
+        }
+        let members = format!("{{{}}}", self.content.as_deref().unwrap_or_default());
+        serde_json::from_str::<Members>(&members).map(|m| m.errors).map_err(|e| sqlx::Error::Decode(Box::new(e)))
+    }
+}
+
 /// A value as one argument of a simple-protocol message: hex digits only, so there is nothing to escape, and no
 /// prepared statement that a pooler would have to know.
 pub fn literal(value: &Value) -> String {
@@ -188,6 +200,11 @@ impl<C: Sync> Once<'_, C> {
             return decide(verdict);
         }
         let outcome = (self.work)(connection, self.call, self.context).await?;
+        if outcome.status == 400 {
+            // What the body asks for does not fit what is stored: as any other 400, it leaves the key unused.
+            send(connection, "rollback".into()).await?;
+            return Ok(Err(Problem::invalid_body(&outcome.body_errors()?)));
+        }
         let undo = if outcome.error.is_some() {
             "rollback to savepoint work; "
         } else {

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 pub const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 /// One thing wrong with a body: a JSON Pointer (RFC 6901; empty for the whole body) and a sentence for people.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct BodyError {
     /// Where, as a JSON Pointer.
     pub path: String,

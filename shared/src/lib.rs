@@ -5,6 +5,7 @@ pub mod auth;
 pub mod config;
 pub mod db;
 pub mod delivery;
+pub mod documents;
 pub mod endpoint;
 pub mod error;
 pub mod fields;
@@ -19,6 +20,7 @@ pub mod orders;
 pub mod outbox;
 pub mod reads;
 pub mod stock;
+pub mod styles;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -2,12 +2,13 @@
 //! rules and the moves are SQL, since they are decided under locks: `holdfast.promise`, `holdfast.give_back`.
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::fields::{Fields, QTY_RANGE};
 use crate::idempotency::{Call, Outcome, literal};
 use crate::json::BodyError;
+use crate::orders::outcome;
 
 /// The function behind `idempotency::once_fused` that allocates in one message.
 pub const ALLOCATE: &str = "holdfast.allocate";
@@ -103,5 +104,5 @@ async fn moved(
     let sql = format!(
         "select * from holdfast.{function}('{tenant_id}'::uuid, '{order_id}'::uuid, {lines}, {actor} #>> '{{}}')"
     );
-    Outcome::from_row(&sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await?)
+    outcome(connection, sql).await
 }

@@ -181,6 +181,26 @@ pub async fn receive_opening_stock(
     Ok(moved.rows_affected())
 }
 
+/// Writes `sku.ats_changed` for SKUs whose stock this transaction has moved.
+///
+/// # Errors
+/// The statement's.
+pub async fn tell_ats_changed(conn: &mut PgConnection, tenant: Uuid, skus: &[Uuid]) -> Result<()> {
+    sqlx::query(
+        r#"with told as (
+           update sku_position set event_sequence = event_sequence + 1
+           where tenant_id = $1 and sku_id = any ($2)
+           returning sku_id, event_sequence, on_hand + on_order - allocated as ats)
+         select holdfast.emit($1, array_agg(row('sku.ats_changed', 'sku', sku_id, event_sequence, null,
+           format('{"atsAfter":%s}', ats))::holdfast.event order by sku_id)) from told"#,
+    )
+    .bind(tenant)
+    .bind(skus)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Adds open orders under the tenant's next numbers.
 ///
 /// # Errors

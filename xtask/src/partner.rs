@@ -8,11 +8,12 @@
 //! | `POST /behave {"status":500}` | sets how events are answered until changed |
 //! | `POST /inventory {"account","items":[{"sku","onHand"}]}` | sets what that 3PL account reports |
 //! | `GET /inventory/{account}` | reports it |
+//!
+//! Bodies are JSON whatever their content type says: these are typed by hand.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use axum::body::Bytes;
@@ -63,7 +64,6 @@ struct Item {
 
 struct Partner {
     database: PgPool,
-    begun: Instant,
     memory: Mutex<Memory>,
 }
 
@@ -96,7 +96,6 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
     };
     let partner = Arc::new(Partner {
         database,
-        begun: Instant::now(),
         memory: Mutex::new(memory),
     });
     let router = Router::new()
@@ -138,7 +137,7 @@ async fn take_event(
     let mut memory = partner.memory();
     if !memory.announced {
         memory.announced = true;
-        announce(&received, partner.begun);
+        announce(&received);
     }
     if memory.received.len() == KEEP {
         memory.received.pop_front();
@@ -147,7 +146,7 @@ async fn take_event(
     memory.answer
 }
 
-fn announce(received: &Received, begun: Instant) {
+fn announce(received: &Received) {
     let body: serde_json::Value = serde_json::from_str(&received.body).unwrap_or_default();
     let id = received
         .headers
@@ -158,10 +157,13 @@ fn announce(received: &Received, begun: Instant) {
     } else {
         "NOT VALID"
     };
+    let written = body["timestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    let waited = written.map_or(0.0, |at| jiff::Timestamp::now().duration_since(at).as_secs_f32());
     println!(
-        "\n✓ the first event reached the partner: {} ({id}), signature {signature}, {:.1} s after the partner started",
+        "\n✓ the first event reached the partner: {} ({id}), signature {signature}, {waited:.1} s after it was written",
         body["type"].as_str().unwrap_or("without a type"),
-        begun.elapsed().as_secs_f32()
     );
 }
 
@@ -197,7 +199,16 @@ async fn list_received(State(partner): State<Arc<Partner>>) -> Json<Vec<Received
     Json(received)
 }
 
-async fn behave(State(partner): State<Arc<Partner>>, Json(wanted): Json<Behave>) -> (StatusCode, String) {
+async fn behave(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode, String) {
+    let wanted: Behave = match serde_json::from_slice(&body) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            return (
+                StatusCode::BAD_REQUEST,
+                format!("not {{\"status\":…}}: {error}\n"),
+            );
+        }
+    };
     match StatusCode::from_u16(wanted.status) {
         // An informational status would leave the sender waiting for the real one.
         Ok(status) if wanted.status >= 200 => {
@@ -208,12 +219,23 @@ async fn behave(State(partner): State<Arc<Partner>>, Json(wanted): Json<Behave>)
     }
 }
 
-async fn set_inventory(State(partner): State<Arc<Partner>>, Json(reported): Json<Inventory>) -> StatusCode {
-    partner
-        .memory()
-        .inventory
-        .insert(reported.account.clone(), reported);
-    StatusCode::OK
+async fn set_inventory(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode, String) {
+    match serde_json::from_slice::<Inventory>(&body) {
+        Ok(reported) => {
+            partner
+                .memory()
+                .inventory
+                .insert(reported.account.clone(), reported);
+            (StatusCode::OK, String::new())
+        }
+        Err(error) => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "not {{\"account\",\"items\"}}: {error}
+"
+            ),
+        ),
+    }
 }
 
 async fn report_inventory(
@@ -230,6 +252,7 @@ async fn report_inventory(
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 mod tests {
     use super::*;
 

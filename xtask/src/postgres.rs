@@ -72,7 +72,7 @@ impl Cluster {
         let problem = match std::fs::read_to_string(data.join("PG_VERSION")) {
             Ok(version) if version.trim() == MAJOR => return Ok(false),
             Ok(version) => format!("is of PostgreSQL {:?}, not {MAJOR}", version.trim()),
-            Err(error) => format!("is no PostgreSQL data folder (PG_VERSION: {error})"),
+            Err(_) => "is no PostgreSQL data folder (its PG_VERSION cannot be read)".to_owned(),
         };
         bail!(
             "{} {problem}: `cargo xtask dev --fresh` starts over with an empty database",
@@ -140,12 +140,14 @@ impl Cluster {
             if process::output(&mut command).await?.status.success() {
                 return Ok(());
             }
-            let said = process::tail(&self.log, 6);
+            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
             if !said.contains("pre-existing shared memory block") || begun.elapsed() > ORPHANS_END_WITHIN {
                 bail!(
-                    "PostgreSQL does not start on {}; it says\n{said}if its files are damaged, `cargo xtask dev --fresh` \
+                    "PostgreSQL does not start on {} ({}; more in {}): if its files are damaged, `cargo xtask dev --fresh` \
                      starts over with an empty database",
-                    self.data.display()
+                    self.data.display(),
+                    reason(&said),
+                    self.log.display()
                 );
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -203,5 +205,59 @@ impl Cluster {
         }
         command.env("LC_ALL", "C");
         command
+    }
+}
+
+/// What a server that did not start says about it, on one line.
+fn reason(log: &str) -> String {
+    let fatal = log
+        .lines()
+        .find_map(|line| line.split_once("FATAL: ").or_else(|| line.split_once("PANIC: ")));
+    match fatal {
+        Some((_, reason)) => reason.trim().to_owned(),
+        None => log
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .chars()
+            .take(300)
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_fatal_line_or_else_all_that_was_said() {
+        let log = "2026-11-30 UTC [7] LOG:  starting\n2026-11-30 UTC [7] FATAL:  lock file is in the way\nHINT: x\n";
+        assert_eq!(reason(log), "lock file is in the way");
+        assert_eq!(reason("postgres: no\n\tsuch file\n"), "postgres: no such file");
+    }
+
+    #[test]
+    fn a_folder_that_is_no_data_folder_is_refused_with_what_to_do() {
+        let dir = std::env::temp_dir().join(format!("holdfast-{}", uuid::Uuid::new_v4()));
+        assert!(Cluster::is_new(&dir).unwrap());
+        std::fs::create_dir(&dir).unwrap();
+        assert!(Cluster::is_new(&dir).unwrap());
+        std::fs::write(dir.join("base"), "").unwrap();
+        let refused = Cluster::is_new(&dir).unwrap_err().to_string();
+        assert!(
+            refused.contains("PG_VERSION") && refused.contains("--fresh"),
+            "{refused}"
+        );
+        std::fs::write(dir.join("PG_VERSION"), "15\n").unwrap();
+        assert!(
+            Cluster::is_new(&dir)
+                .unwrap_err()
+                .to_string()
+                .contains("of PostgreSQL \"15\"")
+        );
+        std::fs::write(dir.join("PG_VERSION"), format!("{MAJOR}\n")).unwrap();
+        assert!(!Cluster::is_new(&dir).unwrap());
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -30,8 +30,8 @@ async fn shop() -> (TestDb, Tenant) {
     );
     db.execute(format!(
         r#"begin;
-           update customer set name = E'Caf\u00e9 "Zo\u00eb" \\ S\u00f6hne' where id = '{customer}';
-           update app_user set display_name = E'Ben\n\u{{1F9E5}}' where id = '{ben}';
+           update customer set name = 'Café "Zoë" \ Söhne' where id = '{customer}';
+           update app_user set display_name = E'Ben\n\U0001F9E5' where id = '{ben}';
            update wholesale_order set customer_po = 'PO "7"', ship_window_start = '2026-02-28', ship_window_end = '2026-03-15',
              notes = E'two\nlines\t\u2028', version = 7, updated_by = '{ben}', created_by = '{ann}',
              updated_at = '2026-01-31T23:59:59.000250+02:00' where id = '{order}';

@@ -1,1 +1,219 @@
-//! todo
+//! The reaper: deletes what has served its time, in small statements, until nothing is left or its time is up.
+//!
+//! Promises: no key younger than 24 h, no inbox row younger than 30 days, no outbox row that is pending, dead or
+//! discarded is ever deleted; it ends before its deadline and says whether there is more.
+//! Relies on: the indexes by age, so that a batch costs what it deletes, and the database's clock.
+//! Does not promise to delete everything in one run.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lambda_runtime::LambdaEvent;
+use serde::Serialize;
+use serde_json::Value;
+use shared::config::{ConfigError, DatabaseConfig, optional};
+use shared::db::{Db, DbError};
+use shared::outbox;
+use sqlx::PgConnection;
+use tokio::time::Instant;
+
+/// Deletes recorded answers older than `$1` hours; at most `$2`.
+pub const KEYS_SQL: &str = "delete from idempotency_key where ctid = any (array(\
+     select ctid from idempotency_key where created_at < now() - make_interval(hours => $1) \
+     order by created_at limit $2 for update skip locked))";
+/// Deletes received webhooks older than `$1` days; at most `$2`. The business ids beneath keep late ones harmless.
+pub const INBOX_SQL: &str = "delete from webhook_inbox where ctid = any (array(\
+     select ctid from webhook_inbox where received_at < now() - make_interval(days => $1) \
+     order by received_at limit $2 for update skip locked))";
+
+/// Keys are promised to be kept this long.
+const KEY_RETENTION_MIN_HOURS: i32 = 24;
+/// Senders repeat a webhook for days; within this time no repetition may be taken for new.
+const INBOX_RETENTION_MIN_DAYS: i32 = 30;
+
+/// How long things are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Recorded answers (`KEY_RETENTION_HOURS`, default and least 24).
+    pub keys_hours: i32,
+    /// Received webhooks (`INBOX_RETENTION_DAYS`, default and least 30).
+    pub inbox_days: i32,
+    /// Delivered outbox rows (`OUTBOX_RETENTION_DAYS`, default 30).
+    pub outbox_days: i32,
+}
+
+impl Retention {
+    /// Keeps `keys_hours` and `inbox_days` at what is promised at least.
+    pub fn new(keys_hours: i32, inbox_days: i32, outbox_days: i32) -> Self {
+        let kept = Self {
+            keys_hours: keys_hours.max(KEY_RETENTION_MIN_HOURS),
+            inbox_days: inbox_days.max(INBOX_RETENTION_MIN_DAYS),
+            outbox_days: outbox_days.max(0),
+        };
+        if kept
+            != (Self {
+                keys_hours,
+                inbox_days,
+                outbox_days,
+            })
+        {
+            tracing::warn!(?kept, "retention raised to what is promised");
+        }
+        kept
+    }
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self::new(KEY_RETENTION_MIN_HOURS, INBOX_RETENTION_MIN_DAYS, 30)
+    }
+}
+
+/// Parsed once at cold start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The worker's database.
+    pub database: DatabaseConfig,
+    /// How long things are kept.
+    pub retention: Retention,
+    /// The function's configured time, used where the runtime gives no usable deadline (`REAPER_TIMEOUT_SECONDS`,
+    /// default 60).
+    pub timeout: Duration,
+}
+
+impl Config {
+    /// Reads `WORKER_DATABASE_URL`, `DATABASE_POOLER` and the variables named above.
+    ///
+    /// # Errors
+    /// A missing or wrong variable, by name.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        let usual = Retention::default();
+        Ok(Self {
+            database: DatabaseConfig::worker()?,
+            retention: Retention::new(
+                optional("KEY_RETENTION_HOURS", usual.keys_hours)?,
+                optional("INBOX_RETENTION_DAYS", usual.inbox_days)?,
+                optional("OUTBOX_RETENTION_DAYS", usual.outbox_days)?,
+            ),
+            timeout: Duration::from_secs(optional("REAPER_TIMEOUT_SECONDS", 60)?),
+        })
+    }
+}
+
+/// The sizes of a run; the defaults are the deployed ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Rows of one statement: some tens of milliseconds.
+    pub batch: i64,
+    /// No statement begins later than this before the deadline: longer than the role's `statement_timeout`.
+    pub margin: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            batch: 1000,
+            margin: Duration::from_secs(8),
+        }
+    }
+}
+
+/// What a run deleted, in rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Recorded answers.
+    pub keys: u64,
+    /// Received webhooks.
+    pub inbox: u64,
+    /// Delivered outbox rows.
+    pub outbox: u64,
+    /// Whether time was up before all was deleted.
+    pub more: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Keys,
+    Inbox,
+    Outbox,
+}
+
+/// One run. The tables take turns, so that a large one does not keep the others from being reaped.
+///
+/// # Errors
+/// When the database fails; what was deleted before stays deleted.
+pub async fn run_once(
+    db: &Db,
+    retention: Retention,
+    limits: Limits,
+    deadline: Instant,
+) -> Result<Summary, DbError> {
+    let mut summary = Summary::default();
+    let mut left = vec![Kind::Keys, Kind::Inbox, Kind::Outbox];
+    let last_start = deadline.checked_sub(limits.margin);
+    while !left.is_empty() {
+        for kind in std::mem::take(&mut left) {
+            if last_start.is_none_or(|last_start| Instant::now() >= last_start) {
+                summary.more = true;
+                return Ok(summary);
+            }
+            let deleted = db
+                .run(
+                    &(kind, db.persistent(), retention, limits.batch),
+                    |connection, asked| {
+                        let (kind, persistent, retention, batch) = *asked;
+                        Box::pin(async move {
+                            Ok(delete_batch(connection, kind, persistent, retention, batch).await?)
+                        })
+                    },
+                )
+                .await?;
+            match kind {
+                Kind::Keys => summary.keys += deleted,
+                Kind::Inbox => summary.inbox += deleted,
+                Kind::Outbox => summary.outbox += deleted,
+            }
+            if i64::try_from(deleted).is_ok_and(|deleted| deleted >= limits.batch) {
+                left.push(kind);
+            }
+        }
+    }
+    Ok(summary)
+}
+
+async fn delete_batch(
+    connection: &mut PgConnection,
+    kind: Kind,
+    persistent: bool,
+    retention: Retention,
+    batch: i64,
+) -> Result<u64, sqlx::Error> {
+    let (sql, age) = match kind {
+        Kind::Keys => (KEYS_SQL, retention.keys_hours),
+        Kind::Inbox => (INBOX_SQL, retention.inbox_days),
+        Kind::Outbox => {
+            return outbox::reap_delivered(connection, persistent, retention.outbox_days, batch).await;
+        }
+    };
+    let deleted = sqlx::query(sql)
+        .bind(age)
+        .bind(batch)
+        .persistent(persistent)
+        .execute(connection)
+        .await?;
+    Ok(deleted.rows_affected())
+}
+
+/// One invocation; whatever the event says.
+///
+/// # Errors
+/// When the database fails.
+pub async fn handle(db: &Db, config: &Config, event: LambdaEvent<Value>) -> Result<Summary, DbError> {
+    // Local runtimes send a deadline of 1970: then the configured time counts from now.
+    let deadline = UNIX_EPOCH + Duration::from_millis(event.context.deadline);
+    let left = deadline
+        .duration_since(SystemTime::now())
+        .unwrap_or(config.timeout);
+    let summary = run_once(db, config.retention, Limits::default(), Instant::now() + left).await?;
+    tracing::info!(?summary, "reaped");
+    Ok(summary)
+}

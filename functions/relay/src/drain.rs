@@ -41,8 +41,10 @@ struct Drain<'r> {
     last_claim: Instant,
     /// When to look for due rows: at once, until a claim comes back empty.
     look_at: Instant,
-    /// When to look for lost rows.
+    /// When to look for lost rows, though other work be under way.
     lost_look_at: Instant,
+    /// Whether there was no lost row due when last looked, and nothing was claimed since.
+    none_lost: bool,
 }
 
 pub(crate) async fn drain(
@@ -67,6 +69,7 @@ pub(crate) async fn drain(
         look_at: now,
         // Other work first: a lost row that kills this relay too must not keep it from ever doing any.
         lost_look_at: now + limits.look_every,
+        none_lost: false,
     };
     let outcome = drain.turns(now + watch).await;
     // Whatever stopped the turns: what is under way is awaited and settled.
@@ -91,11 +94,16 @@ impl Drain<'_> {
                 self.claim().await?;
                 continue;
             }
+            let idle = self.lanes.in_flight() == 0;
+            if idle && !self.none_lost {
+                self.lost_turn().await?;
+                continue;
+            }
             let mut wake_at = self.lost_look_at.min(self.last_claim);
             if now < self.look_at {
                 wake_at = wake_at.min(self.look_at);
             }
-            if self.lanes.in_flight() > 0 {
+            if !idle {
                 if let Ok(Some(ended)) = timeout_at(wake_at, self.under_way.join_next()).await {
                     self.end(ended);
                 }
@@ -107,7 +115,7 @@ impl Drain<'_> {
         }
     }
 
-    /// Claims a batch and starts all of it. After an empty one the lost rows have their turn, and then a pause.
+    /// Claims a batch and starts all of it. After an empty one the next look is due a pause later.
     async fn claim(&mut self) -> Result<(), DbError> {
         let limits = &self.relay.limits;
         let (busy, room) = self.lanes.room();
@@ -130,9 +138,7 @@ impl Drain<'_> {
             .await?;
         self.after = after;
         if claimed.is_empty() {
-            let now = Instant::now();
-            self.look_at = now + limits.look_every;
-            self.lost_look_at = self.lost_look_at.min(now);
+            self.look_at = Instant::now() + limits.look_every;
         }
         claimed.into_iter().for_each(|row| self.start(row));
         Ok(())
@@ -143,6 +149,7 @@ impl Drain<'_> {
     async fn lost_turn(&mut self) -> Result<bool, DbError> {
         let begun = Instant::now();
         self.lost_look_at = begun + self.relay.limits.look_every;
+        self.none_lost = true;
         let db = &self.relay.db;
         let lost = db
             .run(&db.persistent(), |connection, persistent| {
@@ -185,6 +192,7 @@ impl Drain<'_> {
 
     fn start(&mut self, row: Claimed) {
         self.summary.claimed += 1;
+        self.none_lost = false;
         self.lanes.start(row.destination_id);
         let (sender, now) = (Arc::clone(&self.sender), self.relay.ambient.now);
         self.under_way.spawn(async move {

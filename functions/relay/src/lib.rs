@@ -195,6 +195,7 @@ fn remaining(deadline_ms: u64, now: SystemTime, configured: Duration) -> Duratio
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

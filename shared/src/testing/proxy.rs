@@ -1,7 +1,7 @@
 //! A small TCP proxy before the database, for faults on the wire: cut, refuse, go silent, lose an answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,7 +28,8 @@ struct Shared {
     mode: watch::Sender<Mode>,
     /// Counts cuts: a connection ends when it changes.
     cuts: watch::Sender<u32>,
-    lose_answer: AtomicBool,
+    /// Answers until one is lost; 0 loses none.
+    until_lost: AtomicU32,
 }
 
 /// The proxy; ends when dropped.
@@ -56,7 +57,7 @@ impl Proxy {
             upstream,
             mode: watch::Sender::new(Mode::Pass),
             cuts: watch::Sender::new(0),
-            lose_answer: AtomicBool::new(false),
+            until_lost: AtomicU32::new(0),
         });
         let task = tokio::spawn(serve(listener, shared.clone()));
         Self { shared, port, task }
@@ -98,14 +99,14 @@ impl Proxy {
         self.shared.mode.send_replace(Mode::Pass);
     }
 
-    /// The next bytes that the server sends are lost, and their connection with them: what it committed stands.
-    pub fn lose_next_answer(&self) {
-        self.shared.lose_answer.store(true, Ordering::SeqCst);
+    /// The `nth` answer of the server from now on is lost, and its connection with it: what it committed stands.
+    pub fn lose_answer(&self, nth: u32) {
+        self.shared.until_lost.store(nth, Ordering::SeqCst);
     }
 
-    /// Whether the answer asked for in [`Proxy::lose_next_answer`] was lost.
+    /// Whether the answer asked for in [`Proxy::lose_answer`] was lost.
     pub fn lost_it(&self) -> bool {
-        !self.shared.lose_answer.load(Ordering::SeqCst)
+        self.shared.until_lost.load(Ordering::SeqCst) == 0
     }
 }
 
@@ -132,7 +133,9 @@ async fn connection(mut client: TcpStream, shared: Arc<Shared>) {
             },
             read = server.read(&mut answered), if !silent => match read {
                 Ok(n) if n > 0 => {
-                    if shared.lose_answer.swap(false, Ordering::SeqCst) || client.write_all(&answered[..n]).await.is_err() {
+                    let left = shared.until_lost.load(Ordering::SeqCst);
+                    shared.until_lost.store(left.saturating_sub(1), Ordering::SeqCst);
+                    if left == 1 || client.write_all(&answered[..n]).await.is_err() {
                         return;
                     }
                 }

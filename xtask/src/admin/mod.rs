@@ -1,6 +1,8 @@
 //! `cargo xtask admin …`: what an operator sets up, in the database of `DATABASE_URL` (its owner), or in the running
 //! local stack where that is not set. Answers are JSON on standard output, one object a line.
 
+mod import;
+
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -33,6 +35,8 @@ pub enum Command {
     /// 3PL accounts.
     #[command(subcommand)]
     Threepl(ThreeplCommand),
+    /// Styles, customers, SKUs and opening stock from CSV files.
+    Import(import::Args),
 }
 
 /// `admin tenant …`
@@ -156,6 +160,7 @@ pub async fn run(command: Command) -> Result<()> {
         Command::ApiKey(command) => api_key(&mut conn, command).await,
         Command::Shop(command) => shop(&mut conn, command).await,
         Command::Threepl(command) => threepl(&mut conn, command).await,
+        Command::Import(args) => import::run(&mut conn, args).await,
     };
     conn.close().await?;
     for line in printed? {

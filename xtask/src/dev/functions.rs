@@ -157,9 +157,9 @@ impl Functions {
 
     /// Ends the server and every instance.
     pub async fn end(mut self) {
-        process::end_tree(self.server.pid()).await;
-        // Reaps it; it is gone.
-        let _ = self.server.wait().await;
+        let pid = self.server.pid();
+        // Both at once: until it is waited for, an ended child still counts as running.
+        let _ = tokio::join!(process::end_tree(pid), self.server.wait());
         let _ = remove(&self.pid_file);
     }
 }

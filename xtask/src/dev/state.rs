@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -87,10 +87,10 @@ impl State {
             return Ok(state);
         }
         let read = || -> Result<Self> { Ok(serde_json::from_str(&std::fs::read_to_string(&path)?)?) };
-        read().with_context(|| {
-            format!(
-                "{} holds the passwords of the database beside it and cannot be read: `cargo xtask dev --fresh` starts \
-                 over with an empty database",
+        read().or_else(|error| {
+            bail!(
+                "{} holds the passwords of the database beside it and cannot be read ({error}): `cargo xtask dev --fresh` \
+                 starts over with an empty database",
                 path.display()
             )
         })

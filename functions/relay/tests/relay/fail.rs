@@ -24,8 +24,14 @@ async fn owed_one(partner: &Partner) -> (TestDb, Tenant, Destination) {
 async fn assert_failed(db: &TestDb, error: &str) {
     let rows = rows(db).await;
     let row = &rows[0];
-    assert!(!row.processed && !row.dead && !row.leased && row.attempts == 1, "{row:?}");
-    assert!(row.last_error.as_ref().is_some_and(|text| text.contains(error)), "{row:?}");
+    assert!(
+        !row.processed && !row.dead && !row.leased && row.attempts == 1,
+        "{row:?}"
+    );
+    assert!(
+        row.last_error.as_ref().is_some_and(|text| text.contains(error)),
+        "{row:?}"
+    );
 }
 
 #[tokio::test]
@@ -34,7 +40,11 @@ async fn a_partner_that_hangs_costs_one_attempt_of_limited_time() {
     let (db, ..) = owed_one(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
-    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_failed(&db, "no whole answer within 300ms").await;
 }
 
@@ -51,7 +61,11 @@ async fn a_partner_that_drips_is_over_in_the_same_time() {
     let (db, ..) = owed_one(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
-    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_failed(&db, "no whole answer within 300ms").await;
 }
 
@@ -96,7 +110,10 @@ async fn no_more_than_64_kib_of_an_endless_answer_is_read() {
     let (db, ..) = owed_one(&partner).await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     // What the sockets of both sides buffered was sent, too.
-    assert!(sent.load(Ordering::Relaxed) < 32, "the partner could send {sent:?} MiB");
+    assert!(
+        sent.load(Ordering::Relaxed) < 32,
+        "the partner could send {sent:?} MiB"
+    );
     assert_failed(&db, "HTTP 500 Internal Server Error: xxx").await;
     assert!(rows(&db).await[0].last_error.as_ref().unwrap().len() <= 2000);
 }
@@ -116,7 +133,8 @@ async fn an_address_or_a_secret_that_cannot_be_used_is_a_failure_like_any_other(
     db.execute("update destination set url = 'not an address'").await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     assert_failed(&db, "builder error").await;
-    db.execute("delete from destination_secret; update outbox set attempts = 0, next_attempt_at = now()").await;
+    db.execute("delete from destination_secret; update outbox set attempts = 0, next_attempt_at = now()")
+        .await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     assert_failed(&db, "no live secret").await;
 }
@@ -127,7 +145,10 @@ async fn gone_disables_the_destination_and_its_events_wait() {
     let (db, tenant, destination) = owed_one(&partner).await;
     db.emit(&tenant, 1).await;
     let summary = drain(&relay(&db)).await;
-    assert_eq!((summary.claimed, summary.failed, summary.dead_lettered), (2, 2, 0));
+    assert_eq!(
+        (summary.claimed, summary.failed, summary.dead_lettered),
+        (2, 2, 0)
+    );
     let state: String = db.scalar("select state from destination").await;
     assert_eq!(state, "disabled");
     assert_failed(&db, "HTTP 410 Gone: closed down").await;
@@ -151,22 +172,38 @@ async fn gone_disables_the_destination_and_its_events_wait() {
 
 #[tokio::test]
 async fn twelve_failures_lead_to_the_dead_letter_with_the_partners_words() {
-    let partner = Partner::start(|_| async { (503.to_status(), format!("sorry {}", "o".repeat(5000))) }).await;
+    let partner =
+        Partner::start(|_| async { (503.to_status(), format!("sorry {}", "o".repeat(5000))) }).await;
     let (db, ..) = owed_one(&partner).await;
     let relay = relay(&db);
     for attempt in 1..=12 {
         let row = &rows(&db).await[0];
         assert!(!row.dead && row.attempts == attempt - 1, "{row:?}");
         let summary = drain(&relay).await;
-        assert_eq!((summary.failed, summary.dead_lettered), (1, u64::from(attempt == 12)));
+        assert_eq!(
+            (summary.failed, summary.dead_lettered),
+            (1, u64::from(attempt == 12))
+        );
         let row = &rows(&db).await[0];
         let backoff = 2_f64.powi(attempt).min(3600.0);
-        assert!(row.due_in_secs > backoff - 5.0 && row.due_in_secs <= (backoff * 1.5).min(3600.0), "{row:?}");
+        assert!(
+            row.due_in_secs > backoff - 5.0 && row.due_in_secs <= (backoff * 1.5).min(3600.0),
+            "{row:?}"
+        );
         db.execute("update outbox set next_attempt_at = now()").await;
     }
     let row = &rows(&db).await[0];
-    assert!(row.dead && !row.processed && !row.leased && row.attempts == 12, "{row:?}");
-    assert!(row.last_error.as_ref().unwrap().starts_with("HTTP 503 Service Unavailable: sorry ooo"), "{row:?}");
+    assert!(
+        row.dead && !row.processed && !row.leased && row.attempts == 12,
+        "{row:?}"
+    );
+    assert!(
+        row.last_error
+            .as_ref()
+            .unwrap()
+            .starts_with("HTTP 503 Service Unavailable: sorry ooo"),
+        "{row:?}"
+    );
     assert_eq!(drain(&relay).await.claimed, 0);
     assert_eq!(partner.received().len(), 12);
 }
@@ -184,7 +221,8 @@ async fn retry_after_puts_the_next_try_off_but_never_beyond_an_hour() {
         ("invalid", 1.0..=3.0),
         ("0", 1.0..=3.0),
     ] {
-        let partner = Partner::start(move |_| async move { (429.to_status(), [("retry-after", header)]) }).await;
+        let partner =
+            Partner::start(move |_| async move { (429.to_status(), [("retry-after", header)]) }).await;
         let (db, ..) = owed_one(&partner).await;
         let mut relay = relay(&db);
         relay.ambient.now = || jiff::Timestamp::from_second(1_700_000_000).unwrap();

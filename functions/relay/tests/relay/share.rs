@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
+use relay::Limits;
 use shared::testing::{Seed, TestDb};
 use tokio::sync::Barrier;
 use tokio::time::Instant;
@@ -40,8 +41,17 @@ async fn share_300_events(relays: usize) {
     assert!(delivered.iter().all(|share| *share > 0), "{delivered:?}");
     let mut ids = partner.ids();
     ids.dedup();
-    assert_eq!((ids.len(), partner.received().len()), (300, 300), "an event was delivered twice");
-    assert!(rows(&db).await.iter().all(|row| row.processed && row.attempts == 1));
+    assert_eq!(
+        (ids.len(), partner.received().len()),
+        (300, 300),
+        "an event was delivered twice"
+    );
+    assert!(
+        rows(&db)
+            .await
+            .iter()
+            .all(|row| row.processed && row.attempts == 1)
+    );
 }
 
 #[tokio::test]
@@ -66,7 +76,9 @@ async fn while_one_destination_hangs_another_gets_all_its_events() {
     db.emit(&tenant, 200).await;
     let relay = relay(&db);
     let drain = tokio::spawn(async move {
-        relay.run_once(Duration::ZERO, Instant::now() + Duration::from_secs(60)).await
+        relay
+            .run_once(Duration::ZERO, Instant::now() + Duration::from_secs(60))
+            .await
     });
     let begun = Instant::now();
     while content.received().len() < 200 {
@@ -84,15 +96,26 @@ async fn while_one_partner_is_down_anothers_events_flow() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let content = Partner::content().await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    db.destination(&tenant, &format!("http://{closed}/"), &["*"]).await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    db.destination(&tenant, &format!("http://{closed}/"), &["*"])
+        .await;
     db.destination(&tenant, &content.url, &["*"]).await;
     db.emit(&tenant, 50).await;
     let summary = drain(&relay(&db)).await;
-    assert_eq!((summary.delivered, summary.failed, summary.dead_lettered), (50, 50, 0));
+    assert_eq!(
+        (summary.delivered, summary.failed, summary.dead_lettered),
+        (50, 50, 0)
+    );
     assert_eq!(content.received().len(), 50);
     let rows = rows(&db).await;
-    let refused = rows.iter().filter(|row| row.last_error.as_ref().is_some_and(|e| e.contains("onnection refused")));
+    let refused = rows.iter().filter(|row| {
+        row.last_error
+            .as_ref()
+            .is_some_and(|e| e.contains("onnection refused"))
+    });
     assert_eq!(refused.count(), 50);
 }
 
@@ -110,13 +133,18 @@ async fn a_backlog_of_one_destination_does_not_hold_up_the_many() {
     }
     db.emit(&others, 2).await;
     // One batch in flight at a time: rows of 61 destinations compete for 20 slots.
-    let mut limits = relay::Limits::default();
-    limits.in_flight = 20;
+    let limits = Limits {
+        in_flight: 20,
+        ..Limits::default()
+    };
     drain(&relay_with(&db, limits)).await;
     let (busy, small) = (busy.received(), small.received());
     assert_eq!((busy.len(), small.len()), (1000, 120));
     let before = busy.iter().filter(|received| received.at < small[119].at).count();
-    assert!(before < 100, "{before} of the backlog went before the last of the others");
+    assert!(
+        before < 100,
+        "{before} of the backlog went before the last of the others"
+    );
 }
 
 #[tokio::test]
@@ -126,9 +154,12 @@ async fn within_a_destination_the_oldest_due_goes_first() {
     let partner = Partner::content().await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 10).await;
-    db.execute("update outbox set next_attempt_at = now() - make_interval(secs => id)").await;
-    let mut limits = relay::Limits::default();
-    limits.in_flight_each = 1;
+    db.execute("update outbox set next_attempt_at = now() - make_interval(secs => id)")
+        .await;
+    let limits = Limits {
+        in_flight_each: 1,
+        ..Limits::default()
+    };
     drain(&relay_with(&db, limits)).await;
     let order: Vec<i64> = partner.received().iter().map(|received| received.n()).collect();
     assert_eq!(order, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);

@@ -11,6 +11,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use relay::{Ambient, Limits, Relay, Summary};
 use shared::testing::TestDb;
+use sqlx::Row as _;
 use tokio::time::Instant;
 
 /// Longest any test waits for anything.
@@ -26,12 +27,20 @@ pub struct Received {
 
 impl Received {
     pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).unwrap_or_else(|| panic!("no header {name}")).to_str().unwrap()
+        self.headers
+            .get(name)
+            .unwrap_or_else(|| panic!("no header {name}"))
+            .to_str()
+            .unwrap()
     }
 
     /// The outbox row.
     pub fn id(&self) -> i64 {
-        self.header("webhook-id").strip_prefix("outbox-").unwrap().parse().unwrap()
+        self.header("webhook-id")
+            .strip_prefix("outbox-")
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     /// The `n` of `TestDb::emit`.
@@ -62,7 +71,10 @@ impl Partner {
         F: Future<Output = R> + Send + 'static,
         R: IntoResponse,
     {
-        let inner = Arc::new(Inner { received: Mutex::default(), answer: Mutex::new(boxed(answer)) });
+        let inner = Arc::new(Inner {
+            received: Mutex::default(),
+            answer: Mutex::new(boxed(answer)),
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let router = Router::new().fallback(serve).with_state(Arc::clone(&inner));
@@ -109,7 +121,11 @@ where
 }
 
 async fn serve(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response {
-    let received = Received { headers, body, at: Instant::now() };
+    let received = Received {
+        headers,
+        body,
+        at: Instant::now(),
+    };
     inner.received.lock().unwrap().push(received.clone());
     let answered = (inner.answer.lock().unwrap())(received);
     answered.await
@@ -132,7 +148,6 @@ pub fn hasty() -> Limits {
         attempt: Duration::from_millis(300),
         settle: Duration::from_millis(100),
         lease: Duration::from_millis(600),
-        retry_unit: Duration::from_millis(1),
         look_every: Duration::from_millis(20),
         ..Limits::default()
     }
@@ -150,7 +165,10 @@ pub fn relay_with(db: &TestDb, limits: Limits) -> Relay {
 /// One drain with time to spare.
 pub async fn drain(relay: &Relay) -> Summary {
     let deadline = Instant::now() + Duration::from_secs(60);
-    tokio::time::timeout(PATIENCE, relay.run_once(Duration::ZERO, deadline)).await.unwrap().unwrap()
+    tokio::time::timeout(PATIENCE, relay.run_once(Duration::ZERO, deadline))
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// One row of the outbox.
@@ -167,22 +185,23 @@ pub struct Row {
 
 /// The outbox, by id.
 pub async fn rows(db: &TestDb) -> Vec<Row> {
-    let rows: Vec<(i64, i32, bool, bool, bool, Option<String>, f64)> = sqlx::query_as(
-        "select id, attempts, processed_at is not null, dead_lettered_at is not null, lease_token is not null,
-           last_error, extract(epoch from next_attempt_at - clock_timestamp())::float8 from outbox order by id",
+    let rows = sqlx::query(
+        "select id, attempts, processed_at is not null as processed, dead_lettered_at is not null as dead,
+           lease_token is not null as leased, last_error,
+           extract(epoch from next_attempt_at - clock_timestamp())::float8 as due_in_secs from outbox order by id",
     )
     .fetch_all(&mut db.owner().await)
     .await
     .unwrap();
-    rows.into_iter()
-        .map(|(id, attempts, processed, dead, leased, last_error, due_in_secs)| Row {
-            id,
-            attempts,
-            processed,
-            dead,
-            leased,
-            last_error,
-            due_in_secs,
+    rows.iter()
+        .map(|row| Row {
+            id: row.get("id"),
+            attempts: row.get("attempts"),
+            processed: row.get("processed"),
+            dead: row.get("dead"),
+            leased: row.get("leased"),
+            last_error: row.get("last_error"),
+            due_in_secs: row.get("due_in_secs"),
         })
         .collect()
 }

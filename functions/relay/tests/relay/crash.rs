@@ -1,0 +1,249 @@
+//! Relays that die, freeze, or meet an event that kills them. A kill here drops the relay's future wherever it stands:
+//! no line of it runs any more and its sockets close. `runtime` kills the real process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use relay::Limits;
+use shared::testing::{Seed, TestDb};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay_with, rows, until};
+
+/// Lost rows come back within milliseconds.
+fn reckless() -> Limits {
+    Limits {
+        lease: Duration::from_millis(450),
+        retry_unit: Duration::from_millis(1),
+        ..hasty()
+    }
+}
+
+/// Runs a relay until `killed` is called or it has nothing left to do. Returns whether it was killed.
+async fn run_until_killed(db: &TestDb, limits: Limits, killed: &Notify) -> bool {
+    let relay = relay_with(db, limits);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    tokio::select! {
+        summary = relay.run_once(Duration::from_secs(3), deadline) => { summary.unwrap(); false }
+        () = killed.notified() => true,
+        () = tokio::time::sleep(PATIENCE) => panic!("neither killed nor done"),
+    }
+}
+
+#[tokio::test]
+async fn a_relay_killed_twelve_times_in_mid_batch_dead_letters_nothing_that_is_deliverable() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let killed = Arc::new(Notify::new());
+    let kill = Arc::clone(&killed);
+    // Kills whoever calls, as soon as one of the batch has arrived.
+    let partner = Partner::start(move |_| {
+        kill.notify_one();
+        std::future::pending::<axum::response::Response>()
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 20).await;
+    for kill in 1..=12 {
+        assert!(
+            run_until_killed(&db, reckless(), &killed).await,
+            "kill {kill} did not come"
+        );
+        // Requests of the batch that were on their way when the relay died: not the next one's.
+        until(&db, "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let _ = tokio::time::timeout(Duration::ZERO, killed.notified()).await;
+    }
+    let attempts: Vec<i32> = rows(&db).await.iter().map(|row| row.attempts).collect();
+    // The first kill met all twenty, every later one a single one, and never the same again.
+    assert_eq!(attempts.iter().sum::<i32>(), 20 + 11, "{attempts:?}");
+    assert!(attempts.iter().all(|attempts| *attempts <= 2), "{attempts:?}");
+
+    partner.answer(|_| async { 200.to_status() });
+    until(
+        &db,
+        "select bool_and(leased_until < now() and next_attempt_at < now()) from outbox",
+    )
+    .await;
+    let summary = drain(&relay_with(&db, hasty())).await;
+    assert_eq!((summary.delivered, summary.dead_lettered), (20, 0));
+}
+
+#[tokio::test]
+async fn an_event_that_kills_the_relay_each_time_is_dead_lettered_alone() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let killed = Arc::new(Notify::new());
+    let kill = Arc::clone(&killed);
+    let partner = Partner::start(move |received| {
+        let kill = Arc::clone(&kill);
+        async move {
+            if received.n() == 7 {
+                kill.notify_one();
+                std::future::pending::<()>().await;
+            }
+            200.to_status()
+        }
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.execute("update destination set max_attempts = 5").await;
+    db.emit(&tenant, 20).await;
+    let mut kills = 0;
+    while run_until_killed(&db, reckless(), &killed).await {
+        kills += 1;
+        assert!(kills <= 5, "still killed after its last attempt");
+        db.emit(&tenant, 1).await; // there is always other work, and it is done
+    }
+    assert_eq!(kills, 5);
+    let rows = rows(&db).await;
+    let (dead, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.dead);
+    assert_eq!(dead.len(), 1);
+    assert_eq!((dead[0].id, dead[0].attempts), (7, 5));
+    assert!(
+        dead[0].last_error.as_ref().unwrap().contains("did not survive"),
+        "{dead:?}"
+    );
+    assert_eq!(others.len(), 24);
+    // What was beside it in the first batch lost one attempt, nothing more.
+    assert!(
+        others.iter().all(|row| row.processed && row.attempts <= 2),
+        "{others:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_lost_row_is_claimed_alone_and_other_work_goes_first() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        200.to_status()
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 30).await;
+    db.execute(
+        "update outbox set attempts = 1, lease_token = gen_random_uuid(), leased_until = now() - interval '1 s',
+         next_attempt_at = now() where id <= 3",
+    )
+    .await;
+    assert_eq!(drain(&relay_with(&db, Limits::default())).await.delivered, 30);
+    let received = partner.received();
+    for (place, lost) in received
+        .iter()
+        .enumerate()
+        .filter(|(_, received)| received.id() <= 3)
+    {
+        assert!(place >= 27, "row {} went as number {place}", lost.id());
+        // 40 ms each: whoever came less than that before or after it was in flight with it.
+        let beside = received.iter().filter(|other| {
+            let apart = other.at.max(lost.at) - other.at.min(lost.at);
+            other.id() != lost.id() && apart < Duration::from_millis(35)
+        });
+        assert_eq!(beside.count(), 0, "row {} was not alone", lost.id());
+    }
+}
+
+#[tokio::test]
+async fn lost_rows_and_new_work_take_turns() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        200.to_status()
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 600).await;
+    db.execute(
+        "update outbox set attempts = 1, lease_token = gen_random_uuid(), leased_until = now() - interval '1 s',
+         next_attempt_at = now() where id <= 10",
+    )
+    .await;
+    let mut limits = hasty();
+    (limits.in_flight_each, limits.attempt, limits.lease) =
+        (4, Duration::from_secs(5), Duration::from_secs(30));
+    assert_eq!(drain(&relay_with(&db, limits)).await.delivered, 600);
+    let order: Vec<bool> = partner
+        .received()
+        .iter()
+        .map(|received| received.id() <= 10)
+        .collect();
+    let first_lost = order.iter().position(|lost| *lost).unwrap();
+    let last_lost = order.iter().rposition(|lost| *lost).unwrap();
+    assert!(first_lost > 0, "other work goes first");
+    assert!(last_lost < 599, "lost rows waited for all other work");
+    assert!(
+        order.windows(2).all(|pair| pair != [true, true]),
+        "two lost rows without other work between them"
+    );
+}
+
+#[tokio::test]
+async fn a_relay_paused_past_its_lease_settles_nothing() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        200.to_status()
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 1).await;
+    // Its lease ends before the answer comes: for the outbox the same as a pause between answer and settlement.
+    let paused = Limits {
+        attempt: Duration::from_secs(5),
+        lease: Duration::from_millis(150),
+        ..hasty()
+    };
+    let summary = drain(&relay_with(&db, paused)).await;
+    assert_eq!((summary.claimed, summary.delivered, summary.failed), (1, 0, 0));
+    let row = &rows(&db).await[0];
+    assert!(!row.processed && !row.dead && row.attempts == 1, "{row:?}");
+
+    // Nor does it when another relay holds the row by then: the second delivery is the one that counts.
+    db.execute("update outbox set next_attempt_at = now()").await;
+    let taken_over = relay_with(
+        &db,
+        Limits {
+            attempt: Duration::from_secs(5),
+            lease: Duration::from_secs(30),
+            ..hasty()
+        },
+    );
+    assert_eq!(drain(&taken_over).await.delivered, 1);
+    let row = &rows(&db).await[0];
+    assert!(row.processed && row.attempts == 2, "{row:?}");
+    assert_eq!(partner.ids(), [1, 1]);
+}
+
+#[tokio::test]
+async fn a_lost_row_of_a_destination_that_hangs_does_not_hold_up_the_lost_rows_of_others() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let hanging = Partner::start(|_| std::future::pending::<axum::response::Response>()).await;
+    let content = Partner::content().await;
+    db.destination(&tenant, &hanging.url, &["*"]).await;
+    db.emit(&tenant, 10).await;
+    db.execute("update destination set event_types = '{none}'").await;
+    db.destination(&tenant, &content.url, &["*"]).await;
+    db.emit(&tenant, 5).await;
+    db.execute(
+        "update outbox set attempts = 1, lease_token = gen_random_uuid(), leased_until = now() - interval '1 s',
+         next_attempt_at = now() - interval '1 s' + make_interval(secs => id / 100.0)",
+    )
+    .await;
+    drain(&relay_with(&db, hasty())).await;
+    let before = hanging
+        .received()
+        .iter()
+        .filter(|r| r.at < content.received()[4].at)
+        .count();
+    assert_eq!(
+        before, 1,
+        "attempts at the hanging one before the others were through"
+    );
+    assert!(rows(&db).await.iter().all(|row| !row.leased));
+}

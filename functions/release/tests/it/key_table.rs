@@ -1,0 +1,235 @@
+//! The idempotency table, through the wrapped spelling of the mechanism.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::json;
+use shared::endpoint::Endpoint;
+use shared::testing::{Event, Proxy, Reply, Seed, Shop, fresh_key, token};
+use tokio::sync::Barrier;
+use uuid::Uuid;
+
+use crate::send;
+
+/// A shop whose orders hold all they want.
+async fn holding() -> Shop {
+    let shop = Shop::open(Seed { on_hand: 2_000_000, order_qty: 1_000_000, ..Seed::default() }).await;
+    for order in 0..2 {
+        let key = format!("held {order}");
+        let reply = send(&shop.db.endpoint(), &shop.allocate(order).key(&format!("{key:?}")).json(&shop.one(0, 1_000_000))).await;
+        assert_eq!(reply.status, 200);
+    }
+    shop
+}
+
+async fn releases(shop: &Shop) -> i64 {
+    shop.db.count("allocation_ledger where entry_type = 'release'").await
+}
+
+fn assert_replays(first: &Reply, again: &Reply) {
+    assert_eq!((again.status, &again.body), (first.status, &first.body));
+    assert_eq!(again.header("content-type"), first.header("content-type"));
+    assert_eq!((first.header("idempotent-replayed"), again.header("idempotent-replayed")), (None, Some("true")));
+}
+
+async fn at_once(sandboxes: &[Arc<Endpoint>], events: &[Event]) -> Vec<Reply> {
+    let start = Arc::new(Barrier::new(sandboxes.len()));
+    join_all(sandboxes.iter().enumerate().map(|(n, sandbox)| {
+        let (sandbox, event, start) = (sandbox.clone(), events[n % events.len()].clone(), start.clone());
+        tokio::spawn(async move {
+            start.wait().await;
+            send(&sandbox, &event).await
+        })
+    }))
+    .await
+    .into_iter()
+    .map(Result::unwrap)
+    .collect()
+}
+
+async fn warm(shop: &Shop, count: usize) -> Vec<Arc<Endpoint>> {
+    join_all((0..count).map(|_| async {
+        let sandbox = Arc::new(shop.db.endpoint());
+        sandbox.db.warm().await;
+        sandbox
+    }))
+    .await
+}
+
+#[tokio::test]
+async fn answers_and_refusals_replay_and_a_key_belongs_to_one_request() {
+    let shop = holding().await;
+    let sandbox = shop.db.endpoint();
+    let event = shop.release(0).key("k").json(&shop.one(0, 5));
+    let first = send(&sandbox, &event).await;
+    assert_eq!(first.status, 200);
+    assert_replays(&first, &send(&sandbox, &event).await);
+    let sku = shop.tenant.skus[0];
+    let respelt = format!("{{ \"qty\" : 5.0e0,\n\"sku\\u0049d\":\"{sku}\" }}");
+    assert_replays(&first, &send(&sandbox, &shop.release(0).key("\"k\"").body(respelt.as_bytes())).await);
+    // Another body, another order, another operation of the same body.
+    for other in [
+        shop.release(0).key("k").json(&shop.one(0, 6)),
+        shop.release(1).key("k").json(&shop.one(0, 5)),
+        shop.allocate(0).key("k").json(&shop.one(0, 5)),
+    ] {
+        let reply = send(&sandbox, &other).await;
+        assert_eq!((reply.status, reply.error().as_deref()), (422, Some("idempotency_key_reused")));
+    }
+    let event = shop.release(0).key("too much").header("idempotency-key", "").json(&shop.one(0, 5));
+    assert_eq!(send(&sandbox, &event).await.error().as_deref(), Some("idempotency_key_invalid"));
+    let event = shop.release(0).key("beyond").json(&shop.one(0, 1_000_000));
+    let refused = send(&sandbox, &event).await;
+    assert_eq!(refused.error().as_deref(), Some("exceeds_allocated"));
+    assert_eq!(send(&sandbox, &shop.allocate(0).key("back").json(&shop.one(0, 5))).await.status, 200);
+    assert_replays(&refused, &send(&sandbox, &event).await);
+    assert_eq!(releases(&shop).await, 1);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn bad_requests_leave_the_key_unused() {
+    let shop = holding().await;
+    let sandbox = shop.db.endpoint();
+    let keys = shop.db.count("idempotency_key").await;
+    let (tenant, path) = (&shop.tenant, format!("/orders/{}/release", shop.tenant.orders[0]));
+    let post = || Event::post(&path).key("k");
+    let good = json!({"skuId": tenant.skus[0], "qty": 1});
+    for (status, event) in [
+        (401, post().json(&good)),
+        (401, post().bearer(&token(tenant.id, Uuid::new_v4(), "orders:write")).json(&good)),
+        (403, post().bearer(&token(tenant.id, tenant.users[0], "orders:read")).json(&good)),
+        (404, Event::post("/orders/7/release").key("k").bearer(&tenant.token()).json(&good)),
+        (413, shop.release(0).key("k").body(&vec![b' '; 1024 * 1024 + 1])),
+        (400, shop.release(0).json(&good)),
+        (400, shop.release(0).key("k").json(&json!({"skuId": tenant.skus[0], "qty": -1}))),
+        (400, shop.release(0).key("k").json(&json!([good]))),
+    ] {
+        let reply = send(&sandbox, &event).await;
+        assert_eq!(reply.status, status, "{event:?} {reply:?}");
+    }
+    assert_eq!(shop.db.count("idempotency_key").await, keys);
+    assert_eq!(send(&sandbox, &shop.release(0).key("k").json(&good)).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_equal_requests_at_once_one_runs() {
+    let shop = holding().await;
+    let sandboxes = warm(&shop, 24).await;
+    for round in 1..=15 {
+        let event = shop.release(0).key(&fresh_key()).json(&shop.one(0, 3));
+        let replies = at_once(&sandboxes, std::slice::from_ref(&event)).await;
+        let executed = replies.iter().filter(|r| r.status == 200 && r.header("idempotent-replayed").is_none()).count();
+        assert_eq!(executed, 1);
+        for reply in &replies {
+            let error = reply.error();
+            assert!(reply.status == 200 || error.as_deref() == Some("idempotency_key_in_use"), "{reply:?}");
+        }
+        assert_eq!(releases(&shop).await, round);
+    }
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_requests_with_another_body_equal_retries_always_replay() {
+    let shop = holding().await;
+    let sandboxes = warm(&shop, 24).await;
+    for _ in 0..25 {
+        let key = fresh_key();
+        let events = [3, 4].map(|qty| shop.release(0).key(&key).json(&shop.one(0, qty)));
+        let first = send(&sandboxes[0], &events[0]).await;
+        for (n, reply) in at_once(&sandboxes, &events).await.iter().enumerate() {
+            match n % 2 {
+                0 => assert_replays(&first, reply),
+                _ => assert_eq!(reply.error().as_deref(), Some("idempotency_key_reused")),
+            }
+        }
+    }
+    assert_eq!(releases(&shop).await, 25);
+}
+
+#[tokio::test]
+async fn while_the_first_runs_others_are_answered_at_once() {
+    let shop = holding().await;
+    let sandboxes = warm(&shop, 2).await;
+    let event = shop.release(0).key("k").json(&shop.one(0, 3));
+    let hold = shop.hold(0).await;
+    let (first, ()) = tokio::join!(send(&sandboxes[0], &event), async {
+        shop.db.until_blocked(1).await;
+        let started = Instant::now();
+        let equal = send(&sandboxes[1], &event).await;
+        let other = send(&sandboxes[1], &shop.release(0).key("k").json(&shop.one(0, 4))).await;
+        assert!(started.elapsed() < Duration::from_millis(900));
+        assert_eq!((equal.status, equal.header("retry-after")), (409, Some("5")));
+        assert_eq!(other.error().as_deref(), Some("idempotency_key_reused"));
+        hold.let_go().await;
+    });
+    assert_replays(&first, &send(&sandboxes[1], &event).await);
+    assert_eq!(releases(&shop).await, 1);
+}
+
+#[tokio::test]
+async fn a_failure_records_nothing_and_the_key_runs_again() {
+    let shop = holding().await;
+    let sandbox = shop.db.endpoint();
+    let (before, keys) = (shop.db.state().await, shop.db.count("idempotency_key").await);
+    shop.db
+        .execute(
+            "create function break_it() returns trigger language plpgsql as $$ begin raise 'disk on fire'; end $$;
+             create trigger break_it before insert on idempotency_key for each row execute function break_it()",
+        )
+        .await;
+    let event = shop.release(0).key("k").json(&shop.one(0, 3));
+    assert_eq!(send(&sandbox, &event).await.status, 500);
+    assert_eq!((shop.db.state().await, shop.db.count("idempotency_key").await), (before, keys));
+    shop.db.execute("drop trigger break_it on idempotency_key").await;
+    let reply = send(&sandbox, &event).await;
+    assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None));
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn whichever_answer_of_the_database_is_lost_there_is_one_release() {
+    let shop = holding().await;
+    let proxy = Proxy::before(&shop.db).await;
+    let sandbox = proxy.endpoint(&shop.db);
+    let mut lost = 0;
+    // The claim's answer, the work's, the record's, the commit's; on a second look also those of the connection.
+    for n in 1..=6_u32 {
+        let event = shop.release(0).key(&fresh_key()).json(&shop.one(0, 3));
+        sandbox.db.warm().await;
+        proxy.lose_answer(n);
+        let reply = send(&sandbox, &event).await;
+        lost += u32::from(proxy.lost_it());
+        proxy.lose_answer(0);
+        assert!(matches!(reply.status, 200 | 409 | 500..), "{reply:?}");
+        shop.db.until(IDLE).await;
+        let again = send(&sandbox, &event).await;
+        assert_eq!(again.status, 200, "{again:?}");
+        assert!(reply.status != 200 || reply.body == again.body);
+        assert_eq!(releases(&shop).await, i64::from(n));
+    }
+    assert!(lost >= 3, "only {lost} answers were there to lose");
+    shop.db.assert_consistent().await;
+}
+
+const IDLE: &str = "not exists (select from pg_stat_activity where datname = current_database()
+    and usename = 'holdfast_app' and state <> 'idle')";
+
+#[tokio::test]
+async fn a_cancelled_request_does_not_poison_the_next_one_on_its_sandbox() {
+    let shop = holding().await;
+    let sandbox = warm(&shop, 1).await.remove(0);
+    for n in 0..40_u64 {
+        let event = shop.release(0).key(&fresh_key()).json(&shop.one(0, 1));
+        let _ = tokio::time::timeout(Duration::from_micros(n * 120), send(&sandbox, &event)).await;
+        let next = send(&sandbox, &shop.release(1).key(&fresh_key()).json(&shop.one(0, 2))).await;
+        assert_eq!((next.status, next.header("idempotent-replayed")), (200, None), "after {n}: {next:?}");
+        assert_eq!(next.json()["orderId"], shop.tenant.orders[1].to_string());
+        let status = send(&sandbox, &event).await.status;
+        assert!(matches!(status, 200 | 409), "{status}");
+    }
+    assert_eq!(shop.db.count("allocation_ledger where entry_type = 'release' and qty = -2").await, 40);
+    shop.db.assert_consistent().await;
+}

@@ -1,0 +1,13 @@
+//! The least that an HTTP function in Rust can be: the yardstick for cold starts in `cargo xtask bench`, and what the
+//! emulator's own test runs.
+
+use lambda_http::{Body, Error, Request, Response, service_fn};
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    lambda_http::tracing::init_default_subscriber();
+    lambda_http::run(service_fn(async |_: Request| {
+        Ok::<_, Error>(Response::new(Body::from("ok")))
+    }))
+    .await
+}

@@ -1,0 +1,366 @@
+//! Lambda's side of a function: sandboxes that run any bootstrap binary against a Runtime API of their own.
+//!
+//! Promises what Lambda promises: one invocation at a time per sandbox, the event with a request id, a true deadline
+//! and a trace header; a function that outlives its timeout is killed with its sandbox; a sandbox can be frozen between
+//! invocations and thawed by the next one. Beyond that, a caller may freeze, thaw and kill at any moment.
+//! Relies on the 2018-06-01 Runtime API, which is HTTP on loopback, one port per sandbox.
+//! Does not promise isolation, a memory limit or a CPU share: a sandbox is a plain process. Nor does it start a new
+//! sandbox in place of a dead one; that is the caller's.
+
+pub mod event;
+mod runtime_api;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::Command;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use runtime_api::{Delivery, Phase, RuntimeApi};
+
+/// Lambda gives the init phase this long.
+const INIT_WITHIN: Duration = Duration::from_secs(10);
+/// A stop signal reaches every thread within microseconds; a machine under load may need longer.
+const FROZEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// A function as it is deployed.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its name, as in `AWS_LAMBDA_FUNCTION_NAME`.
+    pub name: String,
+    /// The bootstrap binary.
+    pub binary: PathBuf,
+    /// Its own variables; it sees these, Lambda's, and none of the caller's.
+    pub env: Vec<(String, String)>,
+    /// `AWS_LAMBDA_FUNCTION_MEMORY_SIZE`; not enforced.
+    pub memory_mb: u32,
+    /// Whether its sandboxes are frozen whenever they wait for an event, as Lambda does.
+    pub freezes_between: bool,
+    /// Where standard output and error are appended; nowhere by default.
+    pub log: Option<PathBuf>,
+}
+
+impl Function {
+    /// With 256 MB, running on between invocations, logging nowhere.
+    pub fn new(name: impl Into<String>, binary: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            binary: binary.into(),
+            env: Vec::new(),
+            memory_mb: 256,
+            freezes_between: false,
+            log: None,
+        }
+    }
+
+    /// Adds a variable.
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+}
+
+/// Why there was no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The process or its Runtime API could not be started.
+    #[error("cannot start {name}: {source}")]
+    Start {
+        /// The function.
+        name: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The function reported that it cannot start, or did not ask for an event within 10 s.
+    #[error("init failed: {0}")]
+    Init(String),
+    /// The function reported a failure: its error document, as it was sent.
+    #[error("the function failed: {0}")]
+    Function(String),
+    /// No answer within the function's timeout; the sandbox was killed.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// The process is gone.
+    #[error("the sandbox ended: {0}")]
+    Ended(String),
+    /// A signal could not be sent, or the process cannot be inspected.
+    #[error("cannot reach the process: {0}")]
+    Process(String),
+}
+
+/// What an invocation answered.
+#[derive(Clone, Debug)]
+pub struct Invoked {
+    /// The answer's bytes; for an HTTP function see [`event::HttpAnswer::read`].
+    pub payload: Bytes,
+    /// From handing out the event to having the whole answer.
+    pub duration: Duration,
+}
+
+/// One sandbox: a process and its Runtime API. Dropped, it is killed.
+pub struct Sandbox {
+    pid: Pid,
+    started: Instant,
+    phase: watch::Receiver<Phase>,
+    deliveries: mpsc::Sender<Delivery>,
+    /// Whose invocation it is.
+    turn: tokio::sync::Mutex<()>,
+    api: Arc<RuntimeApi>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Sandbox {
+    /// Starts the process; returns before it has asked for its first event, see [`Sandbox::ready`].
+    ///
+    /// # Errors
+    /// [`SandboxError::Start`].
+    pub async fn start(function: &Function) -> Result<Self, SandboxError> {
+        let failed = |source| SandboxError::Start {
+            name: function.name.clone(),
+            source,
+        };
+        let (deliveries, pending) = mpsc::channel(1);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?.to_string();
+        let mut command = command(function, &address).map_err(failed)?;
+        let started = Instant::now();
+        let mut child = command.spawn().map_err(failed)?;
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        let pid = Pid::from_raw(id.ok_or_else(|| failed(std::io::Error::other("it ended at once")))?);
+        let (api, phase) = RuntimeApi::new(function, pid, started, pending);
+        let served = tokio::spawn(runtime_api::serve(listener, api.clone()));
+        let watched = api.clone();
+        let reaped = tokio::spawn(async move {
+            let status = child
+                .wait()
+                .await
+                .map_or_else(|e| e.to_string(), |s| s.to_string());
+            watched.ended(status);
+        });
+        Ok(Self {
+            pid,
+            started,
+            phase,
+            deliveries,
+            turn: tokio::sync::Mutex::new(()),
+            api,
+            tasks: [served, reaped],
+        })
+    }
+
+    /// Waits for the end of the init phase; returns the time from exec to the first poll for an event.
+    ///
+    /// # Errors
+    /// [`SandboxError::Init`], [`SandboxError::Ended`].
+    pub async fn ready(&self) -> Result<Duration, SandboxError> {
+        let mut phase = self.phase.clone();
+        let waited = tokio::time::timeout(
+            INIT_WITHIN,
+            phase.wait_for(|phase| !matches!(phase, Phase::Starting)),
+        );
+        match waited.await {
+            Ok(Ok(reached)) => match &*reached {
+                Phase::Ready(init) => Ok(*init),
+                Phase::InitFailed(error) => Err(SandboxError::Init(error.clone())),
+                Phase::Ended { status, .. } => Err(SandboxError::Ended(status.clone())),
+                Phase::Starting => Err(SandboxError::Init("still starting".into())),
+            },
+            Ok(Err(_)) => Err(SandboxError::Ended("its Runtime API is gone".into())),
+            Err(_) => Err(SandboxError::Init(format!(
+                "no poll for an event within {INIT_WITHIN:?}"
+            ))),
+        }
+    }
+
+    /// Hands one event to the function and waits for its answer; calls side by side take turns. After `timeout` the
+    /// sandbox is killed, as Lambda does; the function sees the same moment as its deadline.
+    ///
+    /// # Errors
+    /// Every [`SandboxError`] but `Start`.
+    pub async fn invoke(&self, event: impl Into<Bytes>, timeout: Duration) -> Result<Invoked, SandboxError> {
+        let _turn = self.turn.lock().await;
+        self.ready().await?;
+        let (answer_to, answer) = oneshot::channel();
+        let delivery = Delivery {
+            event: event.into(),
+            timeout,
+            answer_to,
+        };
+        let mut phase = self.phase.clone();
+        if self.deliveries.send(delivery).await.is_err() {
+            return Err(SandboxError::Ended("its Runtime API is gone".into()));
+        }
+        tokio::select! {
+            biased;
+            answer = answer => match answer {
+                Ok(answer) => answer.map_err(SandboxError::Function),
+                Err(_) => Err(self.end_seen()),
+            },
+            _ = phase.wait_for(|phase| matches!(phase, Phase::Ended { .. })) => Err(self.end_seen()),
+            () = tokio::time::sleep(timeout) => {
+                self.kill().await?;
+                Err(SandboxError::TimedOut(timeout))
+            }
+        }
+    }
+
+    /// Stops every thread, whatever they do; returns once they stand still. Until [`Sandbox::thaw`] no event wakes it.
+    ///
+    /// # Errors
+    /// [`SandboxError::Process`], also when it has ended.
+    pub async fn freeze(&self) -> Result<(), SandboxError> {
+        self.api.hold(true);
+        self.signal(Signal::SIGSTOP)?;
+        let begun = Instant::now();
+        while !stands_still(self.pid)? {
+            if begun.elapsed() > FROZEN_WITHIN {
+                return Err(SandboxError::Process("it does not stop".into()));
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Lets it run on from where it stands.
+    ///
+    /// # Errors
+    /// [`SandboxError::Process`].
+    pub fn thaw(&self) -> Result<(), SandboxError> {
+        self.api.hold(false);
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Ends it at once, wherever it stands; returns once the process is gone.
+    ///
+    /// # Errors
+    /// [`SandboxError::Process`].
+    pub async fn kill(&self) -> Result<(), SandboxError> {
+        if self.is_running() {
+            self.signal(Signal::SIGKILL)?;
+        }
+        let mut phase = self.phase.clone();
+        match phase.wait_for(|phase| matches!(phase, Phase::Ended { .. })).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(SandboxError::Process("nobody waits for it".into())),
+        }
+    }
+
+    /// Whether the process is there.
+    pub fn is_running(&self) -> bool {
+        !matches!(&*self.phase.borrow(), Phase::Ended { .. })
+    }
+
+    /// Time since exec.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// The most memory it has held so far (`VmHWM`), in KiB. Known on Linux alone.
+    ///
+    /// # Errors
+    /// [`SandboxError::Process`].
+    pub fn peak_memory_kib(&self) -> Result<u64, SandboxError> {
+        let path = format!("/proc/{}/status", self.pid);
+        let status =
+            std::fs::read_to_string(&path).map_err(|e| SandboxError::Process(format!("{path}: {e}")))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok())
+            .ok_or_else(|| SandboxError::Process(format!("{path} holds no VmHWM")))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), SandboxError> {
+        if !self.is_running() {
+            return Err(self.end_seen());
+        }
+        kill(self.pid, signal).map_err(|e| SandboxError::Process(e.to_string()))
+    }
+
+    fn end_seen(&self) -> SandboxError {
+        match &*self.phase.borrow() {
+            Phase::Ended { status, .. } => SandboxError::Ended(status.clone()),
+            _ => SandboxError::Ended("its Runtime API dropped the invocation".into()),
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if self.is_running() {
+            // Gone in this very moment is as good as killed. The waiting task reaps it.
+            let _ = kill(self.pid, Signal::SIGKILL);
+        }
+        self.tasks[0].abort();
+    }
+}
+
+/// The process with the environment that Lambda gives it, and nothing of the caller's.
+fn command(function: &Function, runtime_api: &str) -> std::io::Result<Command> {
+    let task_root = function.binary.parent().unwrap_or(Path::new("/")).to_owned();
+    let mut command = Command::new(&function.binary);
+    command
+        .env_clear()
+        .env("AWS_LAMBDA_RUNTIME_API", runtime_api)
+        .env("AWS_LAMBDA_FUNCTION_NAME", &function.name)
+        .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
+        .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", function.memory_mb.to_string())
+        .env("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand")
+        .env(
+            "AWS_LAMBDA_LOG_GROUP_NAME",
+            format!("/aws/lambda/{}", function.name),
+        )
+        .env("AWS_LAMBDA_LOG_STREAM_NAME", "2026/01/01/[$LATEST]local")
+        .env("AWS_REGION", event::REGION)
+        .env("AWS_DEFAULT_REGION", event::REGION)
+        .env("_HANDLER", "bootstrap")
+        .env("LAMBDA_TASK_ROOT", &task_root)
+        .env("LAMBDA_RUNTIME_DIR", "/var/runtime")
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("LANG", "en_US.UTF-8")
+        .env("TZ", ":UTC")
+        .envs(function.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(&task_root)
+        .stdin(Stdio::null())
+        // Ctrl-C reaches the caller alone, which ends its sandboxes in its own order.
+        .process_group(0)
+        .kill_on_drop(true);
+    match &function.log {
+        None => command.stdout(Stdio::null()).stderr(Stdio::null()),
+        Some(path) => {
+            let log = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+            command.stdout(log.try_clone()?).stderr(log)
+        }
+    };
+    Ok(command)
+}
+
+/// Whether every thread of it is stopped. Where there is no `/proc` the signal is trusted.
+fn stands_still(pid: Pid) -> Result<bool, SandboxError> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return match kill(pid, None) {
+            Ok(()) => Ok(true),
+            Err(error) => Err(SandboxError::Process(error.to_string())),
+        };
+    };
+    for thread in threads.flatten() {
+        // A thread that ends meanwhile stands still as well.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if !matches!(state, Some('T' | 't' | 'Z' | 'X') | None) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

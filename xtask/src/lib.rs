@@ -1,0 +1,3 @@
+//! What the commands share with integration tests: Lambda's side of a function.
+
+pub mod emulator;
