@@ -4,6 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Busy sandboxes never pay for the sign of life; NAT gateways and load balancers drop idle flows after 350 s or so.
+const IDLE_CHECK_SECS: u64 = 30;
+
 /// How the database is reached.
 #[derive(Clone, Debug)]
 pub struct DatabaseConfig {
@@ -11,6 +14,9 @@ pub struct DatabaseConfig {
     pub url: String,
     /// What stands between the function and PostgreSQL.
     pub pooler: Pooler,
+    /// A connection that lay idle for longer is asked for a sign of life before it is used: the network may have
+    /// dropped it without a word, and a sandbox may have been frozen.
+    pub idle_check_secs: u64,
 }
 
 /// What stands between the function and PostgreSQL.
@@ -107,7 +113,16 @@ fn present(name: &'static str) -> Result<Option<String>, ConfigError> {
 }
 
 impl DatabaseConfig {
-    /// Of the endpoint functions: `APP_DATABASE_URL`, `DATABASE_POOLER`.
+    /// A direct connection with the usual settings.
+    pub fn direct(url: String) -> Self {
+        Self {
+            url,
+            pooler: Pooler::None,
+            idle_check_secs: IDLE_CHECK_SECS,
+        }
+    }
+
+    /// Of the endpoint functions: `APP_DATABASE_URL`, `DATABASE_POOLER`, `DATABASE_IDLE_CHECK_SECONDS`.
     ///
     /// # Errors
     /// A missing or wrong variable, by name.
@@ -115,7 +130,7 @@ impl DatabaseConfig {
         Self::named("APP_DATABASE_URL")
     }
 
-    /// Of relay, reaper and reconcile: `WORKER_DATABASE_URL`, `DATABASE_POOLER`.
+    /// Of relay, reaper and reconcile: `WORKER_DATABASE_URL`, and as [`DatabaseConfig::app`].
     ///
     /// # Errors
     /// A missing or wrong variable, by name.
@@ -141,7 +156,11 @@ impl DatabaseConfig {
                 ));
             }
         };
-        Ok(Self { url, pooler })
+        Ok(Self {
+            url,
+            pooler,
+            idle_check_secs: optional("DATABASE_IDLE_CHECK_SECONDS", IDLE_CHECK_SECS)?,
+        })
     }
 }
 

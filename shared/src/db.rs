@@ -4,11 +4,12 @@
 //! clean use. An error, a panic, a time-out or a cancelled future drops it, which closes the socket, so that no later
 //! request ever meets an open or aborted transaction.
 //! Relies on: one request at a time (a Lambda sandbox), the role's own timeouts (`migrations/roles`).
-//! Does not promise that an idle connection still lives: the first statement finds out, see [`is_lost`].
+//! Does not promise that an idle connection still lives: the first statement finds out, see [`is_lost`]; only one that
+//! lay idle for long is asked first.
 
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgRow};
@@ -34,6 +35,9 @@ const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// Work on a connection; see [`Db::run`].
 pub type Work<C, T> = for<'c> fn(&'c mut PgConnection, &'c C) -> BoxFuture<'c, Result<T, DbError>>;
 
+/// A sign of life takes a round trip; a connection that does not give one in this time is replaced.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Why the database did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
@@ -49,7 +53,14 @@ pub enum DbError {
 pub struct Db {
     options: PgConnectOptions,
     pooler: Pooler,
-    idle: Mutex<Option<PgConnection>>,
+    idle_check: Duration,
+    idle: Mutex<Option<Idle>>,
+}
+
+/// The connection between two requests. Wall-clock time: a frozen sandbox's other clocks may stand still.
+struct Idle {
+    connection: PgConnection,
+    since: SystemTime,
 }
 
 impl Db {
@@ -68,6 +79,7 @@ impl Db {
         Ok(Self {
             options,
             pooler: config.pooler,
+            idle_check: Duration::from_secs(config.idle_check_secs),
             idle: Mutex::new(None),
         })
     }
@@ -87,13 +99,20 @@ impl Db {
         }
     }
 
-    /// Takes the connection, or opens one.
+    /// Takes the connection, or opens one. One that lay idle for long must give a sign of life first.
     ///
     /// # Errors
     /// When none can be opened within 3 s.
     pub async fn checkout(&self) -> Result<Lease<'_>, DbError> {
         let idle = self.idle.lock().await.take();
-        let (connection, fresh) = match idle {
+        let live = match idle {
+            Some(Idle { connection, since }) if since.elapsed().is_ok_and(|idle| idle < self.idle_check) => {
+                Some(connection)
+            }
+            Some(Idle { connection, .. }) => alive(connection).await,
+            None => None,
+        };
+        let (connection, fresh) = match live {
             Some(connection) => (connection, false),
             None => (self.connect().await?, true),
         };
@@ -184,7 +203,10 @@ pub struct Lease<'db> {
 impl Lease<'_> {
     /// Puts the connection back: nothing failed and no transaction is open.
     pub async fn keep(mut self) {
-        *self.db.idle.lock().await = self.connection.take();
+        *self.db.idle.lock().await = self.connection.take().map(|connection| Idle {
+            connection,
+            since: SystemTime::now(),
+        });
     }
 
     /// After a failed statement: ends what transaction there is and puts the connection back, or closes it where that
@@ -217,6 +239,14 @@ impl DerefMut for Lease<'_> {
         self.connection
             .as_mut()
             .expect("taken only by keep(), which consumes the lease")
+    }
+}
+
+/// The connection, if it still answers.
+async fn alive(mut connection: PgConnection) -> Option<PgConnection> {
+    match tokio::time::timeout(ALIVE_TIMEOUT, sqlx::raw_sql("").execute(&mut connection)).await {
+        Ok(Ok(_)) => Some(connection),
+        _ => None,
     }
 }
 

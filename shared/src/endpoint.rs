@@ -1,6 +1,8 @@
 //! What every endpoint function does around its own work: who is calling, may they, and is the request well formed, in
 //! the order the contract gives: credentials (401), scope (403), size (413), key (400), body (400).
 
+use std::time::Duration;
+
 use lambda_http::{Body, Response};
 use serde_json::Value;
 use sqlx::Row;
@@ -22,6 +24,9 @@ pub struct Endpoint {
     /// The one connection, in the role of the endpoint functions.
     pub db: Db,
 }
+
+/// All that a request may take, a credential's look-up included: "unavailable" is answered within 7 s.
+const REQUEST_DEADLINE: Duration = Duration::from_millis(6_800);
 
 /// What a route makes of a body that is strict JSON.
 pub type Parsed<T> = Result<T, Vec<BodyError>>;
@@ -49,8 +54,15 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Ends one request: logs it and renders its answer or refusal.
-    pub fn respond(&self, incoming: &Incoming, result: Result<Answer, Problem>) -> Response<Body> {
+    /// Answers one request within [`REQUEST_DEADLINE`]: runs its work, logs it and renders its answer or refusal.
+    pub async fn respond(
+        &self,
+        incoming: &Incoming,
+        work: impl Future<Output = Result<Answer, Problem>>,
+    ) -> Response<Body> {
+        let result = tokio::time::timeout(REQUEST_DEADLINE, work)
+            .await
+            .unwrap_or_else(|_| Err(Problem::unavailable()));
         let (status, error, replayed) = match &result {
             Ok(answer) => (answer.status, None, answer.replayed),
             Err(problem) => (problem.status, Some(problem.error), false),
@@ -72,8 +84,10 @@ impl Endpoint {
         path: Result<String, Problem>,
         read: impl FnOnce(&Value) -> Parsed<T>,
     ) -> Result<(Call, T), Problem> {
-        self.admit(incoming, scope, path, |body| Ok((read(body).map_err(|e| Problem::invalid_body(&e))?, String::new())))
-            .await
+        self.admit(incoming, scope, path, |body| {
+            Ok((read(body).map_err(|e| Problem::invalid_body(&e))?, String::new()))
+        })
+        .await
     }
 
     /// Admits a save of a versioned document: `read` gives the command and the `baseVersion` of the body, if any.
@@ -112,7 +126,17 @@ impl Endpoint {
             let key = key::read(&incoming.headers)?;
             let body = parse(&incoming.body).map_err(|error| Problem::invalid_body(&[error]))?;
             let (command, base_version) = read(&body)?;
-            Ok((Call::new(caller.clone(), key, incoming.method.as_str(), path, &base_version, &body), command))
+            Ok((
+                Call::new(
+                    caller.clone(),
+                    key,
+                    incoming.method.as_str(),
+                    path,
+                    &base_version,
+                    &body,
+                ),
+                command,
+            ))
         });
         self.after_credentials(&caller, checked).await
     }

@@ -123,7 +123,11 @@ impl<'v> Fields<'v> {
         range: std::ops::RangeInclusive<i64>,
         errors: &mut Vec<BodyError>,
     ) -> Option<i64> {
-        if self.has(name) { self.integer(name, range, errors) } else { self.known(name) }
+        if self.has(name) {
+            self.integer(name, range, errors)
+        } else {
+            self.known(name)
+        }
     }
 
     /// A text of at most `max_chars` characters that may be absent (`None`) or null (`Some(Null)`).
@@ -134,9 +138,16 @@ impl<'v> Fields<'v> {
         errors: &mut Vec<BodyError>,
     ) -> Option<&'v Value> {
         let found = self.optional(name)?;
-        let fits = found.is_null() || found.as_str().is_some_and(|text| text.chars().count() <= max_chars);
+        let fits = found.is_null()
+            || found
+                .as_str()
+                .is_some_and(|text| text.chars().count() <= max_chars);
         if !fits {
-            self.wrong(name, format!("must be a string of at most {max_chars} characters, or null"), errors);
+            self.wrong(
+                name,
+                format!("must be a string of at most {max_chars} characters, or null"),
+                errors,
+            );
         }
         fits.then_some(found)
     }
@@ -174,12 +185,17 @@ impl<'v> Fields<'v> {
 
 /// A day that exists, of the years 0001 … 9999, with all its digits.
 fn is_date(text: &str) -> bool {
-    let digits = |range: std::ops::Range<usize>| text.get(range).is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()));
+    let digits = |range: std::ops::Range<usize>| {
+        text.get(range)
+            .is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()))
+    };
     text.len() == 10
         && digits(0..4)
         && digits(5..7)
         && digits(8..10)
-        && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() >= 1)
+        && text
+            .parse::<jiff::civil::Date>()
+            .is_ok_and(|date| date.year() >= 1)
 }
 
 /// A UUID in its hyphenated form, either case; not the braced, URN or bare spellings that the `uuid` crate also takes.
@@ -200,16 +216,34 @@ mod tests {
         for text in ["2026-02-28", "2028-02-29", "0001-01-01", "9999-12-31"] {
             assert!(is_date(text), "{text}");
         }
-        for text in ["2026-02-29", "2026-2-28", "0000-01-01", "2026-13-01", "20260228", "2026-02-28T00", "2026/02/28", "", "x"] {
+        for text in [
+            "2026-02-29",
+            "2026-2-28",
+            "0000-01-01",
+            "2026-13-01",
+            "20260228",
+            "2026-02-28T00",
+            "2026/02/28",
+            "",
+            "x",
+        ] {
             assert!(!is_date(text), "{text}");
         }
     }
 
     #[test]
     fn ids_are_hyphenated_uuids_in_either_case() {
-        assert_eq!(uuid("AAAAAAAA-AAAA-4AAA-8AAA-AAAAAAAAAAAA"), uuid("aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa"));
+        assert_eq!(
+            uuid("AAAAAAAA-AAAA-4AAA-8AAA-AAAAAAAAAAAA"),
+            uuid("aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa")
+        );
         assert!(uuid("AAAAAAAA-AAAA-4AAA-8AAA-AAAAAAAAAAAA").is_some());
-        for text in ["", "aaaaaaaaaaaa4aaa8aaaaaaaaaaaaaaa", "{aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa}", "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaag"] {
+        for text in [
+            "",
+            "aaaaaaaaaaaa4aaa8aaaaaaaaaaaaaaa",
+            "{aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa}",
+            "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaag",
+        ] {
             assert_eq!(uuid(text), None, "{text}");
         }
     }

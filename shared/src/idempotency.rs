@@ -130,7 +130,9 @@ impl Outcome {
             errors: Vec<BodyError>,
         }
         let members = format!("{{{}}}", self.content.as_deref().unwrap_or_default());
-        serde_json::from_str::<Members>(&members).map(|m| m.errors).map_err(|e| sqlx::Error::Decode(Box::new(e)))
+        serde_json::from_str::<Members>(&members)
+            .map(|m| m.errors)
+            .map_err(|e| sqlx::Error::Decode(Box::new(e)))
     }
 }
 

@@ -2,6 +2,7 @@
 //! dispatches.
 
 mod admin;
+mod bench;
 mod dev;
 mod dev_env;
 mod master_data;
@@ -33,6 +34,8 @@ enum Command {
     Dev(dev::Args),
     /// Set up what is missing and run every check.
     Test(test::Args),
+    /// Measure allocate against what it stands on and against the textbook; print ratios, write `.local/bench.json`.
+    Bench(bench::Args),
     /// Create a tenant with stock and orders in the running stack; print it as JSON.
     Scenario(scenario::Args),
     /// Tenants, users, API keys, shops and 3PL accounts; CSV import.
@@ -47,6 +50,7 @@ async fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Dev(args) => dev::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => admin::run(command).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate::run().await.map(|()| ExitCode::SUCCESS),

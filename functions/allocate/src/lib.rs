@@ -13,8 +13,7 @@ use shared::stock;
 /// Serves one event.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     let incoming = Incoming::read(request);
-    let result = allocate(endpoint, &incoming).await;
-    endpoint.respond(&incoming, result)
+    endpoint.respond(&incoming, allocate(endpoint, &incoming)).await
 }
 
 async fn allocate(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {

@@ -17,8 +17,7 @@ use uuid::Uuid;
 /// Serves one event.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     let incoming = Incoming::read(request);
-    let result = query(endpoint, &incoming).await;
-    endpoint.respond(&incoming, result)
+    endpoint.respond(&incoming, query(endpoint, &incoming)).await
 }
 
 async fn query(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {

@@ -5,7 +5,7 @@ mod reader;
 use std::time::{Duration, Instant};
 
 use reader::Reader;
-use shared::config::{DatabaseConfig, Pooler};
+use shared::config::DatabaseConfig;
 use shared::endpoint::Endpoint;
 use shared::testing::{Event, Reply, Seed, Tenant, TestDb, auth_config, issue_api_key, token};
 use uuid::Uuid;
@@ -267,14 +267,7 @@ async fn health_needs_no_token() {
 
 /// What a sandbox says of a database at this address.
 async fn without_database(url: String) {
-    let endpoint = Endpoint::new(
-        &auth_config(),
-        &DatabaseConfig {
-            url,
-            pooler: Pooler::None,
-        },
-    )
-    .unwrap();
+    let endpoint = Endpoint::new(&auth_config(), &DatabaseConfig::direct(url)).unwrap();
     let bearer = token(Uuid::new_v4(), Uuid::new_v4(), "orders:read");
     for event in [Event::get("/health"), Event::get("/orders").bearer(&bearer)] {
         let started = Instant::now();

@@ -1,6 +1,6 @@
 #![allow(missing_docs, clippy::all)]
-use std::time::Duration;
 use shared::testing::{Seed, TestDb};
+use std::time::Duration;
 use tokio::time::Instant;
 #[path = "relay/support.rs"]
 #[allow(dead_code)]
@@ -21,17 +21,29 @@ insert into outbox (tenant_id,destination_id,event_id,aggregate_type,aggregate_i
 select d.tenant_id,d.id,gen_random_uuid(),'tenant',d.tenant_id,n,'inbox.exception','{{\"x\":\"'||repeat('y',400)||'\"}}', now() from generate_series(1,10) n, destination d", t = tenant.id)).await;
     }
     for _ in 0..dests {
-        let partner = Partner::start(move |_| async move { if ms > 0 { tokio::time::sleep(Duration::from_millis(ms)).await; } 200.to_status() }).await;
+        let partner = Partner::start(move |_| async move {
+            if ms > 0 {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+            }
+            200.to_status()
+        })
+        .await;
         db.destination(&tenant, &partner.url, &["*"]).await;
     }
     db.emit(&tenant, n / dests).await;
     db.execute("vacuum analyze").await;
     let relay = relay(&db);
     let begun = Instant::now();
-    let s = relay.run_once(Duration::ZERO, begun + Duration::from_secs(300)).await.unwrap();
+    let s = relay
+        .run_once(Duration::ZERO, begun + Duration::from_secs(300))
+        .await
+        .unwrap();
     let t = begun.elapsed();
     println!("{s:?} {t:?} {:.0}/s", s.delivered as f64 / t.as_secs_f64());
     let begun = Instant::now();
-    relay.run_once(Duration::ZERO, begun + Duration::from_secs(300)).await.unwrap();
+    relay
+        .run_once(Duration::ZERO, begun + Duration::from_secs(300))
+        .await
+        .unwrap();
     println!("empty drain {:?}", begun.elapsed());
 }

@@ -13,8 +13,7 @@ use shared::stock;
 /// Serves one event.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     let incoming = Incoming::read(request);
-    let result = release(endpoint, &incoming).await;
-    endpoint.respond(&incoming, result)
+    endpoint.respond(&incoming, release(endpoint, &incoming)).await
 }
 
 async fn release(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {

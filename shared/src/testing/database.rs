@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use tokio::sync::OnceCell;
 
-use crate::config::{DatabaseConfig, Pooler};
+use crate::config::DatabaseConfig;
 use crate::db::Db;
 use crate::endpoint::Endpoint;
 use crate::migrate::{RolePasswords, migrate, migrations_dir};
@@ -141,10 +141,7 @@ impl TestDb {
 
     /// How a function would be configured to reach it.
     pub fn app_config(&self) -> DatabaseConfig {
-        DatabaseConfig {
-            url: self.app_url.clone(),
-            pooler: Pooler::None,
-        }
+        DatabaseConfig::direct(self.app_url.clone())
     }
 
     /// A sandbox of an endpoint function: its own connection, its own caches.
@@ -154,11 +151,7 @@ impl TestDb {
 
     /// A worker's connection holder.
     pub fn worker(&self) -> Db {
-        Db::new(&DatabaseConfig {
-            url: self.worker_url.clone(),
-            pooler: Pooler::None,
-        })
-        .unwrap()
+        Db::new(&DatabaseConfig::direct(self.worker_url.clone())).unwrap()
     }
 
     /// One value, as the owner sees it.

@@ -134,10 +134,7 @@ mod tests {
     #[test]
     fn a_logged_call_is_read() {
         let call = LoggedCall::read("3 17 1234 0 1700000000 250").unwrap();
-        assert_eq!(
-            (call.latency_us, call.ended_us),
-            (1234, 1_700_000_000_000_250)
-        );
+        assert_eq!((call.latency_us, call.ended_us), (1234, 1_700_000_000_000_250));
         assert!(LoggedCall::read("3 17 failed 0 1700000000 250").is_none());
     }
 }

@@ -218,7 +218,11 @@ impl Pair {
             if !readable {
                 continue;
             }
-            let stream = if is_client { &mut self.client } else { &mut self.server };
+            let stream = if is_client {
+                &mut self.client
+            } else {
+                &mut self.server
+            };
             match stream.read(buffer) {
                 Ok(0) => self.closing = true,
                 Ok(length) => {
@@ -229,7 +233,11 @@ impl Pair {
                     } else {
                         self.wire.server_sent(&bytes);
                     }
-                    let queue = if is_client { &mut self.asked } else { &mut self.answered };
+                    let queue = if is_client {
+                        &mut self.asked
+                    } else {
+                        &mut self.answered
+                    };
                     queue.push_back(Parcel {
                         received,
                         due: received + each_way,

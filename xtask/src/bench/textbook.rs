@@ -17,10 +17,12 @@ use super::workload::{TENANT, USER, Workload};
 
 const SET_TENANT: &str = "select set_config('app.tenant_id', $1, false)";
 
-const CLAIM: &str = "insert into bench.textbook_key (tenant_id, key, state, request_method, request_path, request_hash)
+const CLAIM: &str =
+    "insert into bench.textbook_key (tenant_id, key, state, request_method, request_path, request_hash)
  values ($1, $2, 'in_progress', 'POST', $3, $4) on conflict do nothing";
 
-const MOVE_POSITION: &str = "update sku_position set allocated = allocated + 1, event_sequence = event_sequence + 1
+const MOVE_POSITION: &str =
+    "update sku_position set allocated = allocated + 1, event_sequence = event_sequence + 1
  where tenant_id = $1 and sku_id = $2 and on_hand + on_order - allocated >= 1
  returning on_hand + on_order - allocated, event_sequence";
 
@@ -179,8 +181,9 @@ async fn allocate(connection: &mut PgConnection, workload: Workload) -> Result<D
         .await?;
     work.commit().await?;
 
-    let body =
-        format!(r#"{{"ok":true,"orderId":"{order}","lines":[{{"skuId":"{sku}","qty":1,"atsAfter":{ats}}}]}}"#);
+    let body = format!(
+        r#"{{"ok":true,"orderId":"{order}","lines":[{{"skuId":"{sku}","qty":1,"atsAfter":{ats}}}]}}"#
+    );
     sqlx::query(ANSWER)
         .bind(tenant)
         .bind(&wish.key)

@@ -7,7 +7,13 @@ use uuid::Uuid;
 use crate::send;
 
 fn seed() -> Seed {
-    Seed { skus: 2, on_hand: 10, orders: 3, order_qty: 10, ..Seed::default() }
+    Seed {
+        skus: 2,
+        on_hand: 10,
+        orders: 3,
+        order_qty: 10,
+        ..Seed::default()
+    }
 }
 
 fn assert_replays(first: &Reply, again: &Reply) {
@@ -23,9 +29,16 @@ fn assert_replays(first: &Reply, again: &Reply) {
 #[tokio::test]
 async fn the_first_request_of_a_key_runs_and_its_answer_is_recorded() {
     let shop = Shop::open(seed()).await;
-    let reply = send(&shop.db.endpoint(), &shop.allocate(0).key("k").json(&shop.one(0, 4))).await;
+    let reply = send(
+        &shop.db.endpoint(),
+        &shop.allocate(0).key("k").json(&shop.one(0, 4)),
+    )
+    .await;
     assert_eq!(reply.status, 200, "{reply:?}");
-    let (path, tenant) = (format!("/orders/{}/allocate", shop.tenant.orders[0]), shop.tenant.id);
+    let (path, tenant) = (
+        format!("/orders/{}/allocate", shop.tenant.orders[0]),
+        shop.tenant.id,
+    );
     let recorded = format!(
         "idempotency_key where tenant_id = '{tenant}' and key = 'k' and request_method = 'POST' and request_path = '{path}'
            and response_status = 200 and response_body = '\\x{}' and response_content_type = 'application/json'
@@ -44,9 +57,16 @@ async fn an_equal_request_gets_the_recorded_answer_byte_for_byte_and_changes_not
     let sandbox = shop.db.endpoint();
     let first = send(&sandbox, &event).await;
     let after = shop.db.state().await;
-    for again in [send(&sandbox, &event).await, send(&shop.db.endpoint(), &event).await] {
+    for again in [
+        send(&sandbox, &event).await,
+        send(&shop.db.endpoint(), &event).await,
+    ] {
         assert_replays(&first, &again);
-        assert_ne!(again.header("x-request-id"), first.header("x-request-id"), "each request has an id of its own");
+        assert_ne!(
+            again.header("x-request-id"),
+            first.header("x-request-id"),
+            "each request has an id of its own"
+        );
     }
     assert_eq!(shop.db.state().await, after);
 }
@@ -61,11 +81,20 @@ async fn spelling_of_json_does_not_make_another_request_but_array_order_does() {
     assert_eq!(first.status, 200);
     for same in [
         format!(r#" {{ "lines" :[{{"qty":6.0,"skuId":"{a}"}},{{"skuId":"{b}","qty":1}} ]  }}"#),
-        format!("{{\r\n\t\"lines\":[{{\"skuId\":\"{a}\",\"qty\":6e0}},{{\"skuId\":\"{b}\",\"qty\":10E-1}}]}}\n"),
+        format!(
+            "{{\r\n\t\"lines\":[{{\"skuId\":\"{a}\",\"qty\":6e0}},{{\"skuId\":\"{b}\",\"qty\":10E-1}}]}}\n"
+        ),
         format!(r#"{{"\u006cines":[{{"sku\u0049d":"{a}","qty":0.6e1}},{{"skuId":"{b}","qty":1}}]}}"#),
-        format!(r#"{{"lines":[{{"skuId":"{a}","qty":60e-1}},{{"skuId":"{}\u00{:x}","qty":1.00}}]}}"#, &b.to_string()[..35], b.to_string().as_bytes()[35]),
+        format!(
+            r#"{{"lines":[{{"skuId":"{a}","qty":60e-1}},{{"skuId":"{}\u00{:x}","qty":1.00}}]}}"#,
+            &b.to_string()[..35],
+            b.to_string().as_bytes()[35]
+        ),
     ] {
-        assert_replays(&first, &send(&sandbox, &shop.allocate(0).key("k").body(same.as_bytes())).await);
+        assert_replays(
+            &first,
+            &send(&sandbox, &shop.allocate(0).key("k").body(same.as_bytes())).await,
+        );
         let encoded = shop.allocate(0).key("k").body(same.as_bytes()).base64();
         assert_replays(&first, &send(&sandbox, &encoded).await);
     }
@@ -75,7 +104,10 @@ async fn spelling_of_json_does_not_make_another_request_but_array_order_does() {
         format!(r#"{{"skuId":"{a}","qty":6}}"#),
     ] {
         let reply = send(&sandbox, &shop.allocate(0).key("k").body(other.as_bytes())).await;
-        assert_eq!((reply.status, reply.error().as_deref()), (422, Some("idempotency_key_reused")));
+        assert_eq!(
+            (reply.status, reply.error().as_deref()),
+            (422, Some("idempotency_key_reused"))
+        );
         assert_eq!(reply.header("idempotent-replayed"), None);
     }
 }
@@ -103,13 +135,23 @@ async fn a_key_used_on_another_order_is_reused_and_of_another_tenant_is_new() {
     let shop = Shop::open(seed()).await;
     let other = shop.db.seed(seed()).await;
     let sandbox = shop.db.endpoint();
-    assert_eq!(send(&sandbox, &shop.allocate(0).key("k").json(&shop.one(0, 2))).await.status, 200);
+    assert_eq!(
+        send(&sandbox, &shop.allocate(0).key("k").json(&shop.one(0, 2)))
+            .await
+            .status,
+        200
+    );
     let after = shop.db.state().await;
     let reply = send(&sandbox, &shop.allocate(1).key("k").json(&shop.one(0, 2))).await;
-    assert_eq!((reply.status, reply.error().as_deref()), (422, Some("idempotency_key_reused")));
+    assert_eq!(
+        (reply.status, reply.error().as_deref()),
+        (422, Some("idempotency_key_reused"))
+    );
     assert_eq!(shop.db.state().await, after);
 
-    let event = Event::post(&format!("/orders/{}/allocate", other.orders[0])).bearer(&other.token()).key("k");
+    let event = Event::post(&format!("/orders/{}/allocate", other.orders[0]))
+        .bearer(&other.token())
+        .key("k");
     let reply = send(&sandbox, &event.json(&json!({"skuId": other.skus[0], "qty": 2}))).await;
     assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None));
     shop.db.assert_consistent().await;
@@ -119,10 +161,15 @@ async fn a_key_used_on_another_order_is_reused_and_of_another_tenant_is_new() {
 async fn another_user_of_the_tenant_gets_the_replay_of_the_same_request() {
     let shop = Shop::open(seed()).await;
     let sandbox = shop.db.endpoint();
-    let event = Event::post(&format!("/orders/{}/allocate", shop.tenant.orders[0])).key("k").json(&shop.one(0, 2));
+    let event = Event::post(&format!("/orders/{}/allocate", shop.tenant.orders[0]))
+        .key("k")
+        .json(&shop.one(0, 2));
     let first = send(&sandbox, &event.clone().bearer(&shop.tenant.token())).await;
     assert_eq!(first.status, 200);
-    assert_replays(&first, &send(&sandbox, &event.bearer(&shop.tenant.second_token())).await);
+    assert_replays(
+        &first,
+        &send(&sandbox, &event.bearer(&shop.tenant.second_token())).await,
+    );
 }
 
 #[tokio::test]
@@ -140,7 +187,13 @@ async fn bad_credentials_a_bad_body_and_failed_validation_leave_the_key_unused()
         (401, anonymous().bearer("rubbish")),
         (401, anonymous().bearer(&stranger)),
         (403, anonymous().bearer(&reader)),
-        (404, Event::post("/orders/not-an-id/allocate").bearer(&shop.tenant.token()).key("k").json(&shop.one(0, 2))),
+        (
+            404,
+            Event::post("/orders/not-an-id/allocate")
+                .bearer(&shop.tenant.token())
+                .key("k")
+                .json(&shop.one(0, 2)),
+        ),
         (413, mine(&" ".repeat(1024 * 1024 + 1))),
         (400, mine("")),
         (400, mine("{")),
@@ -166,7 +219,10 @@ async fn a_refusal_is_recorded_and_replayed_even_after_stock_came_back() {
     let sandbox = shop.db.endpoint();
     let event = shop.allocate(0).key("k").json(&shop.one(0, 4));
     let first = send(&sandbox, &event).await;
-    assert_eq!((first.status, first.error().as_deref()), (422, Some("insufficient_ats")));
+    assert_eq!(
+        (first.status, first.error().as_deref()),
+        (422, Some("insufficient_ats"))
+    );
     shop.receive(0, 100).await;
     assert_replays(&first, &send(&sandbox, &event).await);
     let reply = send(&sandbox, &shop.allocate(0).key("another").json(&shop.one(0, 4))).await;
@@ -180,7 +236,10 @@ async fn an_order_that_does_not_exist_is_a_recorded_refusal() {
     let event = Event::post(&format!("/orders/{}/allocate", Uuid::new_v4())).bearer(&shop.tenant.token());
     let event = event.key("k").json(&shop.one(0, 1));
     let first = send(&sandbox, &event).await;
-    assert_eq!((first.status, first.error().as_deref()), (404, Some("order_not_found")));
+    assert_eq!(
+        (first.status, first.error().as_deref()),
+        (404, Some("order_not_found"))
+    );
     assert_replays(&first, &send(&sandbox, &event).await);
 }
 

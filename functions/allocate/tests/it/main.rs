@@ -37,7 +37,10 @@ pub async fn warm(shop: &Shop, count: usize) -> Vec<Arc<Endpoint>> {
 
 /// Sends each event on a sandbox of its own, all at the same moment.
 pub async fn at_once(sandboxes: &[Arc<Endpoint>], events: Vec<Event>) -> Vec<Reply> {
-    assert!(events.len() <= sandboxes.len(), "a sandbox serves one request at a time");
+    assert!(
+        events.len() <= sandboxes.len(),
+        "a sandbox serves one request at a time"
+    );
     let start = Arc::new(Barrier::new(events.len()));
     let tasks = events.into_iter().zip(sandboxes).map(|(event, sandbox)| {
         let (start, sandbox) = (start.clone(), sandbox.clone());

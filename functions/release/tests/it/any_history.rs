@@ -44,21 +44,45 @@ fn wish() -> impl Strategy<Value = Wish> {
         Just(Flaw::NoKey),
         Just(Flaw::NoToken)
     ];
-    (any::<bool>(), 0..ORDERS, vec((0..SKUS, 1_i64..=9), 1..=4), prop::option::weighted(0.15, flaw), prop::bool::weighted(0.3))
-        .prop_map(|(releases, order, lines, flaw, repeated)| Wish { releases, order, lines, flaw, repeated })
+    (
+        any::<bool>(),
+        0..ORDERS,
+        vec((0..SKUS, 1_i64..=9), 1..=4),
+        prop::option::weighted(0.15, flaw),
+        prop::bool::weighted(0.3),
+    )
+        .prop_map(|(releases, order, lines, flaw, repeated)| Wish {
+            releases,
+            order,
+            lines,
+            flaw,
+            repeated,
+        })
 }
 
 /// The event, and whether the key may be recorded by it.
 fn event(tenant: &Tenant, wish: &Wish) -> (Event, String) {
     let unknown = uuid::Uuid::new_v4();
-    let order = if matches!(wish.flaw, Some(Flaw::UnknownOrder)) { unknown } else { tenant.orders[wish.order] };
+    let order = if matches!(wish.flaw, Some(Flaw::UnknownOrder)) {
+        unknown
+    } else {
+        tenant.orders[wish.order]
+    };
     let lines: Vec<Value> = wish
         .lines
         .iter()
         .enumerate()
         .map(|(n, (sku, qty))| {
-            let sku = if n == 0 && matches!(wish.flaw, Some(Flaw::UnknownSku)) { unknown } else { tenant.skus[*sku] };
-            let qty = if matches!(wish.flaw, Some(Flaw::ZeroQty)) { 0 } else { *qty };
+            let sku = if n == 0 && matches!(wish.flaw, Some(Flaw::UnknownSku)) {
+                unknown
+            } else {
+                tenant.skus[*sku]
+            };
+            let qty = if matches!(wish.flaw, Some(Flaw::ZeroQty)) {
+                0
+            } else {
+                *qty
+            };
             json!({"skuId": sku, "qty": qty})
         })
         .collect();
@@ -87,7 +111,10 @@ async fn live(sandbox: Arc<Endpoint>, tenant: Tenant, wishes: Vec<Wish>) -> Vec<
         let reply = send(&sandbox, &event).await;
         if wish.repeated {
             let again = send(&sandbox, &event).await;
-            assert_eq!((again.status, again.json()["error"].clone()), (reply.status, reply.json()["error"].clone()));
+            assert_eq!(
+                (again.status, again.json()["error"].clone()),
+                (reply.status, reply.json()["error"].clone())
+            );
             assert!(wish.flaw.is_some() || again.body == reply.body);
         }
         done.push(Done { wish, key, reply });
@@ -108,7 +135,13 @@ async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
         };
         assert!(expected.contains(&reply.status), "{wish:?} {reply:?}");
         let keys = i64::from(matches!(reply.status, 200 | 404 | 422));
-        assert_eq!(shop.db.count(&format!("idempotency_key where key = '{key}'")).await, keys, "{wish:?}");
+        assert_eq!(
+            shop.db
+                .count(&format!("idempotency_key where key = '{key}'"))
+                .await,
+            keys,
+            "{wish:?}"
+        );
         recorded += keys;
         if reply.status == 200 {
             let mut skus: Vec<usize> = wish.lines.iter().map(|(sku, _)| *sku).collect();
@@ -121,33 +154,72 @@ async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
         }
     }
     let id = tenant.id;
-    assert_eq!(shop.db.count(&format!("allocation_ledger where tenant_id = '{id}'")).await, entries);
-    assert_eq!(shop.db.count(&format!("outbox where tenant_id = '{id}'")).await, entries * 2);
-    assert_eq!(shop.db.count(&format!("idempotency_key where tenant_id = '{id}'")).await, recorded);
+    assert_eq!(
+        shop.db
+            .count(&format!("allocation_ledger where tenant_id = '{id}'"))
+            .await,
+        entries
+    );
+    assert_eq!(
+        shop.db.count(&format!("outbox where tenant_id = '{id}'")).await,
+        entries * 2
+    );
+    assert_eq!(
+        shop.db
+            .count(&format!("idempotency_key where tenant_id = '{id}'"))
+            .await,
+        recorded
+    );
     for (order, held) in tenant.orders.iter().zip(held) {
         for (sku, held) in tenant.skus.iter().zip(held) {
-            let line = format!("order_line where order_id = '{order}' and sku_id = '{sku}' and qty_allocated = {held}");
-            assert_eq!(shop.db.count(&line).await, 1, "the line holds what was granted and not given back: {held}");
+            let line = format!(
+                "order_line where order_id = '{order}' and sku_id = '{sku}' and qty_allocated = {held}"
+            );
+            assert_eq!(
+                shop.db.count(&line).await,
+                1,
+                "the line holds what was granted and not given back: {held}"
+            );
         }
     }
 }
 
 #[test]
 fn after_any_history_the_numbers_agree_with_what_was_answered() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let shop = runtime.block_on(Shop::open(Seed::default()));
     let sandboxes: Vec<_> = (0..TASKS).map(|_| Arc::new(shop.db.endpoint())).collect();
-    let config = Config { cases: 24, failure_persistence: None, max_shrink_iters: 40, ..Config::default() };
+    let config = Config {
+        cases: 24,
+        failure_persistence: None,
+        max_shrink_iters: 40,
+        ..Config::default()
+    };
     TestRunner::new(config)
         .run(&vec(vec(wish(), 1..14), TASKS), |histories| {
             runtime.block_on(async {
-                let seed = Seed { skus: SKUS, on_hand: 25, orders: ORDERS, order_qty: 20, unit_price_minor: 10, credit_limit_minor: Some(600) };
+                let seed = Seed {
+                    skus: SKUS,
+                    on_hand: 25,
+                    orders: ORDERS,
+                    order_qty: 20,
+                    unit_price_minor: 10,
+                    credit_limit_minor: Some(600),
+                };
                 let tenant = shop.db.seed(seed).await;
                 let tasks = histories
                     .into_iter()
                     .zip(&sandboxes)
                     .map(|(wishes, sandbox)| tokio::spawn(live(sandbox.clone(), tenant.clone(), wishes)));
-                let done: Vec<Done> = join_all(tasks).await.into_iter().flat_map(Result::unwrap).collect();
+                let done: Vec<Done> = join_all(tasks)
+                    .await
+                    .into_iter()
+                    .flat_map(Result::unwrap)
+                    .collect();
                 check(&shop, &tenant, &done).await;
                 shop.db.assert_consistent().await;
             });
