@@ -6,7 +6,7 @@ language sql immutable parallel safe return convert_from(p_utf8, 'UTF8')::jsonb;
 
 -- A JSON string, or null.
 create or replace function holdfast.quote(p_text text) returns text
-language sql immutable parallel safe return coalesce(to_json(p_text)::text, 'null');
+language sql stable parallel safe return coalesce(to_json(p_text)::text, 'null');
 
 -- RFC 3339 in UTC with microseconds, or null.
 create or replace function holdfast.rfc3339(p_at timestamptz) returns text
@@ -29,6 +29,10 @@ return case p_error
   when 'credit_limit_exceeded' then 'The customer''s credit limit would be exceeded'
   when 'insufficient_ats' then 'Not enough available to sell'
   when 'exceeds_allocated' then 'More than the order holds'
+  when 'version_conflict' then 'Somebody saved first'
+  when 'below_allocated' then 'Below what is allocated or shipped'
+  when 'unknown_customer' then 'Unknown customer'
+  when 'nothing_to_invoice' then 'Nothing to invoice'
   else initcap(replace(p_error, '_', ' '))
 end;
 

@@ -160,7 +160,6 @@ impl Drain<'_> {
         if !lost.lost_due {
             return Ok(false);
         }
-        self.finish().await?;
         if Instant::now() >= self.last_claim {
             return Ok(false);
         }

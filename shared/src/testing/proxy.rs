@@ -1,7 +1,7 @@
 //! A small TCP proxy before the database, for faults on the wire: cut, refuse, go silent, lose an answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,6 +30,8 @@ struct Shared {
     cuts: watch::Sender<u32>,
     /// Answers until one is lost; 0 loses none.
     until_lost: AtomicU32,
+    /// Whether that one takes its connection with it, or the whole network falls silent.
+    then_silent: AtomicBool,
 }
 
 /// The proxy; ends when dropped.
@@ -58,6 +60,7 @@ impl Proxy {
             mode: watch::Sender::new(Mode::Pass),
             cuts: watch::Sender::new(0),
             until_lost: AtomicU32::new(0),
+            then_silent: AtomicBool::new(false),
         });
         let task = tokio::spawn(serve(listener, shared.clone()));
         Self { shared, port, task }
@@ -101,6 +104,14 @@ impl Proxy {
 
     /// The `nth` answer of the server from now on is lost, and its connection with it: what it committed stands.
     pub fn lose_answer(&self, nth: u32) {
+        self.shared.then_silent.store(false, Ordering::SeqCst);
+        self.shared.until_lost.store(nth, Ordering::SeqCst);
+    }
+
+    /// The `nth` answer of the server from now on is the last that arrives; then the network is silent, and the server
+    /// is told nothing. What arrived after that arrives when it recovers.
+    pub fn fall_silent_after(&self, nth: u32) {
+        self.shared.then_silent.store(true, Ordering::SeqCst);
         self.shared.until_lost.store(nth, Ordering::SeqCst);
     }
 
@@ -135,8 +146,12 @@ async fn connection(mut client: TcpStream, shared: Arc<Shared>) {
                 Ok(n) if n > 0 => {
                     let left = shared.until_lost.load(Ordering::SeqCst);
                     shared.until_lost.store(left.saturating_sub(1), Ordering::SeqCst);
-                    if left == 1 || client.write_all(&answered[..n]).await.is_err() {
+                    let silent = left == 1 && shared.then_silent.load(Ordering::SeqCst);
+                    if (left == 1 && !silent) || client.write_all(&answered[..n]).await.is_err() {
                         return;
+                    }
+                    if silent {
+                        shared.mode.send_replace(Mode::Silent);
                     }
                 }
                 _ => return,

@@ -184,7 +184,11 @@ async fn measure(workspace: &Workspace, quick: bool, running: &mut Option<Runnin
 
 impl Bench {
     fn port(&self, delayed: bool) -> u16 {
-        if delayed { self.delayed.port } else { self.database.port }
+        if delayed {
+            self.delayed.port
+        } else {
+            self.database.port
+        }
     }
 
     /// All rounds of both workloads with `clients` of each rival.
@@ -195,7 +199,11 @@ impl Bench {
         delayed: bool,
         peak_memory_kib: &mut Option<u64>,
     ) -> Result<Vec<Cell>> {
-        let link = if delayed { "0.5 ms more a round trip" } else { "direct" };
+        let link = if delayed {
+            "0.5 ms more a round trip"
+        } else {
+            "direct"
+        };
         let step = Step::begin(format!("{} rounds of {clients} clients, {link}", plan.rounds));
         let url = self.database.app_url(self.port(delayed));
         let function = self.events.function(&self.allocate, url.clone());
@@ -302,15 +310,21 @@ async fn round_trip(url: &str) -> Result<Duration> {
 async fn build(workspace: &Workspace) -> Result<[PathBuf; 2]> {
     let step = Step::begin("building the release binaries (minutes the first time)");
     let mut cargo = process::cargo();
-    cargo
-        .current_dir(workspace.root())
-        .args(["build", "--release", "--quiet", "-p", "allocate", "-p", "bare"]);
+    cargo.current_dir(workspace.root()).args([
+        "build",
+        "--release",
+        "--quiet",
+        "-p",
+        "allocate",
+        "-p",
+        "bare",
+    ]);
     if !Group::spawn(&mut cargo)?.wait().await?.success() {
         bail!("the release build failed (see above)");
     }
     step.done();
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace.root().join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root().join("target"), PathBuf::from);
     Ok(["allocate", "bare"].map(|name| target.join("release").join(name)))
 }
 

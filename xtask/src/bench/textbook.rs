@@ -135,7 +135,7 @@ async fn allocate(connection: &mut PgConnection, workload: Workload) -> Result<D
         .bind(tenant)
         .bind(&wish.key)
         .bind(format!("/orders/{order}/allocate"))
-        .bind([7; 32])
+        .bind([7_u8; 32].as_slice())
         .execute(&mut *connection)
         .await?;
     if claimed.rows_affected() != 1 {

@@ -1,11 +1,14 @@
 //! The functions, served by `cargo lambda watch` under their deployed paths, several instances of each.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tokio::process::Command;
 
 use crate::process::{self, Group, Step};
 use crate::python::Venv;
@@ -16,18 +19,20 @@ const INSTANCES: usize = 4;
 /// From start to the first healthy answer; the functions are built by then.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(120);
 
-/// The server with its instances.
-pub struct Functions {
-    server: Group,
-    pid_file: PathBuf,
-    log: PathBuf,
+/// Method and path of a request.
+type Call = (reqwest::Method, String);
+
+/// The functions, compiled.
+pub struct Built {
+    programs: PathBuf,
+    calls: Vec<Call>,
 }
 
-/// Compiles every function the very way the server will ask for it, so that no request waits for a compiler.
+/// Compiles every function, so that no request waits for a compiler.
 ///
 /// # Errors
 /// When one does not compile; cargo has said why.
-pub async fn build(workspace: &Workspace) -> Result<()> {
+pub async fn build(workspace: &Workspace) -> Result<Built> {
     let functions = workspace.functions()?;
     let step = Step::begin(format!(
         "building {} functions (minutes the first time)",
@@ -41,8 +46,53 @@ pub async fn build(workspace: &Workspace) -> Result<()> {
     if !Group::spawn(&mut cargo)?.wait().await?.success() {
         bail!("the functions do not compile (see above)");
     }
+    let mut cargo = process::cargo();
+    cargo
+        .current_dir(workspace.root())
+        .args(["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata = process::succeed("cargo does not read this workspace", &mut cargo).await?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let target = metadata["target_directory"]
+        .as_str()
+        .context("cargo names no target directory")?;
     step.done();
-    Ok(())
+    Ok(Built {
+        programs: Path::new(target).join("debug"),
+        calls: harmless_calls(&metadata)?,
+    })
+}
+
+/// One call to each function that has a route. They carry no credentials, so that nothing can come of them.
+fn harmless_calls(metadata: &Value) -> Result<Vec<Call>> {
+    let router = metadata["metadata"]["lambda"]["watch"]["router"].as_object();
+    let mut calls = BTreeMap::new();
+    for (path, routes) in router.context("the root Cargo.toml routes nothing")? {
+        for route in routes.as_array().into_iter().flatten() {
+            let function = route["function"].as_str().context("a route without a function")?;
+            let method = route["method"].as_str().unwrap_or("GET").parse()?;
+            calls
+                .entry(function.to_owned())
+                .or_insert((method, with_ids(path)));
+        }
+    }
+    Ok(calls.into_values().collect())
+}
+
+/// The path with an id that is nobody's in place of each parameter.
+fn with_ids(path: &str) -> String {
+    let segments = path.split('/').map(|segment| match segment.starts_with('{') {
+        true => "00000000-0000-0000-0000-000000000000",
+        false => segment,
+    });
+    segments.collect::<Vec<_>>().join("/")
+}
+
+/// The server with its instances.
+pub struct Functions {
+    server: Group,
+    pid_file: PathBuf,
+    log: PathBuf,
+    calls: Vec<Call>,
 }
 
 impl Functions {
@@ -65,12 +115,18 @@ impl Functions {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(workspace: &Workspace, venv: &Venv, port: u16, environment: &str) -> Result<Self> {
+    pub fn start(
+        workspace: &Workspace,
+        venv: &Venv,
+        built: Built,
+        port: u16,
+        environment: &str,
+    ) -> Result<Self> {
         let env_file = workspace.local("functions.env");
         write_private(&env_file, environment)?;
         let log = workspace.local("functions.log");
         let out = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut command = process::cargo();
+        let mut command = Command::new(venv.program("cargo-lambda"));
         command
             .args([
                 "lambda",
@@ -84,8 +140,8 @@ impl Functions {
             .args(["--concurrency", &INSTANCES.to_string(), "--env-file"])
             .arg(&env_file)
             .current_dir(workspace.root())
-            // cargo finds its sub-command `lambda` on the PATH.
-            .env("PATH", path_with(venv)?)
+            .env("CARGO", workspace.root().join("xtask/src/dev/run-built.sh"))
+            .env("HOLDFAST_BUILT", &built.programs)
             .stdout(out.try_clone()?)
             .stderr(out);
         let server = Group::spawn(&mut command)?;
@@ -95,6 +151,7 @@ impl Functions {
             server,
             pid_file,
             log,
+            calls: built.calls,
         })
     }
 
@@ -119,7 +176,7 @@ impl Functions {
                 },
                 ended = self.ended() => return ended.map(|_| ()),
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         bail!(
             "GET /health is not 200 ({last}); {} ends with\n{}",
@@ -128,12 +185,11 @@ impl Functions {
         )
     }
 
-    /// Starts all instances of the functions behind these requests (method, path) by asking for all of them at once;
-    /// whatever they answer.
-    pub async fn warm(base_url: &str, requests: &[(reqwest::Method, &str)]) {
+    /// Starts all instances of every function that has a route, by asking as many at once; whatever they answer.
+    pub async fn warm(&self, base_url: &str) {
         let client = reqwest::Client::new();
         let mut asked = tokio::task::JoinSet::new();
-        for (method, path) in requests {
+        for (method, path) in &self.calls {
             for _ in 0..INSTANCES {
                 let request = client.request(method.clone(), format!("{base_url}{path}"));
                 asked.spawn(request.timeout(Duration::from_secs(60)).send());
@@ -168,10 +224,16 @@ fn pid_file(workspace: &Workspace) -> PathBuf {
     workspace.local("functions.pid")
 }
 
-fn path_with(venv: &Venv) -> Result<std::ffi::OsString> {
-    let first = venv.program("");
-    let rest = std::env::var_os("PATH").unwrap_or_default();
-    Ok(std::env::join_paths(
-        std::iter::once(first).chain(std::env::split_paths(&rest)),
-    )?)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_becomes_an_id_and_the_rest_of_the_path_stays() {
+        assert_eq!(with_ids("/skus"), "/skus");
+        assert_eq!(
+            with_ids("/orders/{id}/allocate"),
+            "/orders/00000000-0000-0000-0000-000000000000/allocate"
+        );
+    }
 }

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use reqwest::Method;
 use shared::migrate::{RolePasswords, migrate};
 use sqlx::{Connection, PgConnection};
 
@@ -84,9 +83,9 @@ impl Stack {
             Cluster::is_new(&data)?;
         }
         let venv = Venv::tools(workspace).await?;
-        functions::build(workspace).await?;
-
         let cluster = self.cluster.insert(Cluster::at(&venv, data.clone()).await?);
+        let built = functions::build(workspace).await?;
+
         let state = open_database(workspace, cluster, &data, &ports, args.fresh).await?;
         let owner_url = ports.database_url("postgres", &state.owner_password);
         let mut conn = PgConnection::connect(&owner_url).await?;
@@ -95,21 +94,15 @@ impl Stack {
 
         let step = Step::begin(format!("starting the functions at {}", ports.http_url()));
         let environment = dev_env::render(&functions_environment(&state, &ports));
-        let functions = self
-            .functions
-            .insert(Functions::start(workspace, &venv, ports.http, &environment)?);
+        let functions = self.functions.insert(Functions::start(
+            workspace,
+            &venv,
+            built,
+            ports.http,
+            &environment,
+        )?);
         functions.healthy(&ports.http_url()).await?;
-        let no_order = "/orders/00000000-0000-0000-0000-000000000000";
-        let (allocate, release) = (format!("{no_order}/allocate"), format!("{no_order}/release"));
-        Functions::warm(
-            &ports.http_url(),
-            &[
-                (Method::POST, &allocate),
-                (Method::POST, &release),
-                (Method::GET, "/health"),
-            ],
-        )
-        .await;
+        functions.warm(&ports.http_url()).await;
         step.done();
 
         write_private(

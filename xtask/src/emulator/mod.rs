@@ -161,6 +161,9 @@ impl Sandbox {
     /// # Errors
     /// [`SandboxError::Init`], [`SandboxError::Ended`].
     pub async fn ready(&self) -> Result<Duration, SandboxError> {
+        if let Phase::Ready(init) = &*self.phase.borrow() {
+            return Ok(*init);
+        }
         let mut phase = self.phase.clone();
         let waited = tokio::time::timeout(
             INIT_WITHIN,
@@ -194,7 +197,6 @@ impl Sandbox {
             timeout,
             answer_to,
         };
-        let mut phase = self.phase.clone();
         if self.deliveries.send(delivery).await.is_err() {
             return Err(SandboxError::Ended("its Runtime API is gone".into()));
         }
@@ -204,7 +206,7 @@ impl Sandbox {
                 Ok(answer) => answer.map_err(SandboxError::Function),
                 Err(_) => Err(self.end_seen()),
             },
-            _ = phase.wait_for(|phase| matches!(phase, Phase::Ended { .. })) => Err(self.end_seen()),
+            () = self.gone() => Err(self.end_seen()),
             () = tokio::time::sleep(timeout) => {
                 self.kill().await?;
                 Err(SandboxError::TimedOut(timeout))
@@ -246,11 +248,8 @@ impl Sandbox {
         if self.is_running() {
             self.signal(Signal::SIGKILL)?;
         }
-        let mut phase = self.phase.clone();
-        match phase.wait_for(|phase| matches!(phase, Phase::Ended { .. })).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(SandboxError::Process("nobody waits for it".into())),
-        }
+        self.gone().await;
+        Ok(())
     }
 
     /// Whether the process is there.
@@ -286,6 +285,13 @@ impl Sandbox {
             return Err(self.end_seen());
         }
         kill(self.pid, signal).map_err(|e| SandboxError::Process(e.to_string()))
+    }
+
+    /// Returns once the process is gone.
+    async fn gone(&self) {
+        let mut phase = self.phase.clone();
+        // An error means that the sender is gone, which outlives the process.
+        let _ = phase.wait_for(|phase| matches!(phase, Phase::Ended { .. })).await;
     }
 
     fn end_seen(&self) -> SandboxError {

@@ -1,1 +1,45 @@
-//! x
+//! Bodies made to break parsers, as published with "Parsing JSON is a minefield"; read where they are, never copied.
+
+use std::path::PathBuf;
+
+use shared::testing::{Seed, Shop};
+
+use crate::send;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/json-hostile/test_parsing")
+}
+
+#[tokio::test]
+async fn no_hostile_body_breaks_a_sandbox_or_uses_up_its_key() {
+    let Ok(entries) = std::fs::read_dir(folder()) else {
+        eprintln!("left out: the hostile JSON files are not here");
+        return;
+    };
+    let shop = Shop::open(Seed { on_hand: 50, ..Seed::default() }).await;
+    let sandbox = shop.db.endpoint();
+    let sku = shop.tenant.skus[0];
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    // The one that is a quantity: 42.
+    files.retain(|file| !file.ends_with("y_structure_lonely_int.json"));
+    files.sort();
+    assert!(files.len() > 250, "{}", files.len());
+    for file in &files {
+        let name = file.file_name().unwrap().to_string_lossy();
+        let bytes = std::fs::read(file).unwrap();
+        let mut wrapped = format!(r#"{{"skuId":"{sku}","qty":1,"x":"#).into_bytes();
+        wrapped.extend_from_slice(&bytes);
+        wrapped.push(b'}');
+        let mut as_qty = format!(r#"{{"skuId":"{sku}","qty":"#).into_bytes();
+        as_qty.extend_from_slice(&bytes);
+        as_qty.push(b'}');
+        let event = |body: &[u8]| shop.allocate(0).key("k").body(body);
+        for event in [event(&bytes).base64(), event(&bytes), event(&wrapped), event(&as_qty)] {
+            let reply = send(&sandbox, &event).await;
+            // None of them is a request: the wrapped ones have a member too many, or a quantity that is none.
+            assert_eq!((reply.status, reply.error().as_deref()), (400, Some("invalid_body")), "{name}: {reply:?}");
+        }
+    }
+    assert_eq!(shop.db.count("idempotency_key").await, 0);
+    assert_eq!(send(&sandbox, &shop.allocate(0).key("k").json(&shop.one(0, 1))).await.status, 200);
+}

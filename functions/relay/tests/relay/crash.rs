@@ -2,6 +2,7 @@
 //! no line of it runs any more and its sockets close. `runtime` kills the real process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use relay::Limits;
@@ -217,6 +218,67 @@ async fn a_relay_paused_past_its_lease_settles_nothing() {
     let row = &rows(&db).await[0];
     assert!(row.processed && row.attempts == 2, "{row:?}");
     assert_eq!(partner.ids(), [1, 1]);
+}
+
+#[tokio::test]
+async fn a_relay_that_wakes_up_while_another_holds_its_row_settles_nothing() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let (first_may_answer, second_came) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (may_answer, came) = (Arc::clone(&first_may_answer), Arc::clone(&second_came));
+    let calls = Arc::new(AtomicUsize::new(0));
+    // The first attempt is answered 200 while the second one is under way, the second 500 when the first relay is done.
+    let (first_done, may_fail) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let fail = Arc::clone(&may_fail);
+    let partner = Partner::start(move |_| {
+        let (may_answer, came, fail) = (Arc::clone(&may_answer), Arc::clone(&came), Arc::clone(&fail));
+        let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if first {
+                may_answer.notified().await;
+                return 200.to_status();
+            }
+            came.notify_one();
+            fail.notified().await;
+            500.to_status()
+        }
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 1).await;
+    let patient = Limits {
+        attempt: Duration::from_secs(10),
+        ..hasty()
+    };
+    let (sleeper, done) = (relay_with(&db, patient), Arc::clone(&first_done));
+    let sleeper = tokio::spawn(async move {
+        let summary = drain(&sleeper).await;
+        done.notify_one();
+        summary
+    });
+    until(
+        &db,
+        "select bool_and(attempts = 1 and leased_until < now()) from outbox",
+    )
+    .await;
+    db.execute("update outbox set next_attempt_at = now()").await;
+    let other = relay_with(
+        &db,
+        Limits {
+            lease: Duration::from_secs(30),
+            ..patient
+        },
+    );
+    let other = tokio::spawn(async move { drain(&other).await });
+    second_came.notified().await;
+    first_may_answer.notify_one();
+    first_done.notified().await;
+    assert!(!rows(&db).await[0].processed);
+    may_fail.notify_one();
+    assert_eq!(sleeper.await.unwrap().delivered, 0);
+    assert_eq!(other.await.unwrap().failed, 1);
+    let row = &rows(&db).await[0];
+    assert!(!row.processed && !row.leased && row.attempts == 2, "{row:?}");
 }
 
 #[tokio::test]

@@ -141,7 +141,12 @@ async fn an_address_or_a_secret_that_cannot_be_used_is_a_failure_like_any_other(
 
 #[tokio::test]
 async fn gone_disables_the_destination_and_its_events_wait() {
-    let partner = Partner::start(|_| async { (410.to_status(), "closed down") }).await;
+    // The second answer is settled after the first.
+    let partner = Partner::start(|received| async move {
+        tokio::time::sleep(Duration::from_millis(if received.id() == 1 { 0 } else { 200 })).await;
+        (410.to_status(), "closed down")
+    })
+    .await;
     let (db, tenant, destination) = owed_one(&partner).await;
     db.emit(&tenant, 1).await;
     let summary = drain(&relay(&db)).await;

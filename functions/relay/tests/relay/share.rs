@@ -120,29 +120,27 @@ async fn while_one_partner_is_down_anothers_events_flow() {
 }
 
 #[tokio::test]
-async fn a_backlog_of_one_destination_does_not_hold_up_the_many() {
+async fn the_backlogs_of_many_do_not_hold_up_others() {
     let db = TestDb::create().await;
-    let backlogged = db.seed(Seed::default()).await;
-    let others = db.seed(Seed::default()).await;
-    let busy = Partner::content().await;
-    db.destination(&backlogged, &busy.url, &["*"]).await;
-    db.emit(&backlogged, 1000).await;
-    let small = Partner::content().await;
-    for _ in 0..60 {
+    let (backlogged, others) = (db.seed(Seed::default()).await, db.seed(Seed::default()).await);
+    let (busy, small) = (Partner::content().await, Partner::content().await);
+    for _ in 0..30 {
+        db.destination(&backlogged, &busy.url, &["*"]).await;
         db.destination(&others, &small.url, &["*"]).await;
     }
+    db.emit(&backlogged, 30).await; // older than those of the others
     db.emit(&others, 2).await;
-    // One batch in flight at a time: rows of 61 destinations compete for 20 slots.
+    // One batch in flight at a time: 60 destinations compete for 20 slots.
     let limits = Limits {
         in_flight: 20,
         ..Limits::default()
     };
     drain(&relay_with(&db, limits)).await;
     let (busy, small) = (busy.received(), small.received());
-    assert_eq!((busy.len(), small.len()), (1000, 120));
-    let before = busy.iter().filter(|received| received.at < small[119].at).count();
+    assert_eq!((busy.len(), small.len()), (900, 60));
+    let before = busy.iter().filter(|received| received.at < small[59].at).count();
     assert!(
-        before < 100,
+        before <= 120,
         "{before} of the backlog went before the last of the others"
     );
 }

@@ -1,10 +1,8 @@
 //! Who may read what, and what is said to everybody else.
 
-mod reader;
-
 use std::time::{Duration, Instant};
 
-use reader::Reader;
+use crate::reader::Reader;
 use shared::config::DatabaseConfig;
 use shared::endpoint::Endpoint;
 use shared::testing::{Event, Reply, Seed, Tenant, TestDb, auth_config, issue_api_key, token};

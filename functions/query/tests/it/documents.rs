@@ -1,8 +1,6 @@
 //! What the documents look like, to the byte: member names, their order, and how values are written.
 
-mod reader;
-
-use reader::Reader;
+use crate::reader::Reader;
 use shared::testing::{Reply, Seed, Tenant, TestDb};
 use uuid::Uuid;
 
