@@ -2,7 +2,7 @@
 
 -- A call arrives as one hex literal of UTF-8 JSON: nothing to escape, one simple-protocol message.
 create or replace function holdfast.json(p_utf8 bytea) returns jsonb
-language sql immutable parallel safe return convert_from(p_utf8, 'UTF8')::jsonb;
+language sql stable parallel safe return convert_from(p_utf8, 'UTF8')::jsonb;
 
 -- A JSON string, or null.
 create or replace function holdfast.quote(p_text text) returns text

@@ -138,7 +138,7 @@ begin
   update public.tenant t set order_number = t.order_number + 1 where t.id = p_tenant returning t.order_number into v_number;
   insert into public.wholesale_order (tenant_id, id, number, customer_id, currency, customer_po, ship_window_start,
       ship_window_end, notes, event_sequence, created_by, updated_by)
-  values (p_tenant, v_order, 'SO-' || v_number, v_customer.id, v_customer.currency, p_fields ->> 'customerPo',
+  values (p_tenant, v_order, v_number::text, v_customer.id, v_customer.currency, p_fields ->> 'customerPo',
       (p_fields ->> 'shipWindowStart')::date, (p_fields ->> 'shipWindowEnd')::date, p_fields ->> 'notes', 1, p_user, p_user);
   v_refused := holdfast.replace_lines(p_tenant, v_order, p_fields -> 'lines');
   if v_refused.status is not null then

@@ -121,12 +121,7 @@ impl Auth {
             Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
             _ => Vec::new(),
         };
-        Ok(Caller {
-            tenant_id,
-            user_id,
-            actor: format!("user:{user_id}"),
-            scopes,
-        })
+        Ok(Caller { tenant_id, user_id, actor: format!("user:{user_id}"), scopes })
     }
 
     async fn by_api_key(&self, key: &str, db: &Db) -> Result<Caller, Problem> {
@@ -182,9 +177,7 @@ async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<KnownKey>, DbEr
     let rows = db.send(sql).await?;
     let Some(row) = rows.get(1) else { return Ok(None) };
     let id = |column: &str| -> Result<Uuid, sqlx::Error> {
-        row.try_get::<String, _>(column)?
-            .parse()
-            .map_err(|e| sqlx::Error::Decode(Box::new(e)))
+        row.try_get::<String, _>(column)?.parse().map_err(|e| sqlx::Error::Decode(Box::new(e)))
     };
     let scopes: String = row.try_get("scopes")?;
     let expires_at_secs: Option<i64> = row.try_get("expires_at_secs")?;

@@ -72,10 +72,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// A variable whose value does not do; `problem` continues the sentence "environment variable NAME …".
     pub fn new(name: &'static str, problem: impl Into<String>) -> Self {
-        Self {
-            name,
-            problem: problem.into(),
-        }
+        Self { name, problem: problem.into() }
     }
 }
 
@@ -97,9 +94,9 @@ where
 {
     match present(name)? {
         None => Ok(default),
-        Some(text) => text
-            .parse()
-            .map_err(|error: T::Err| ConfigError::new(name, format!("is wrong: {error}"))),
+        Some(text) => {
+            text.parse().map_err(|error: T::Err| ConfigError::new(name, format!("is wrong: {error}")))
+        }
     }
 }
 
@@ -115,11 +112,7 @@ fn present(name: &'static str) -> Result<Option<String>, ConfigError> {
 impl DatabaseConfig {
     /// A direct connection with the usual settings.
     pub fn direct(url: String) -> Self {
-        Self {
-            url,
-            pooler: Pooler::None,
-            idle_check_secs: IDLE_CHECK_SECS,
-        }
+        Self { url, pooler: Pooler::None, idle_check_secs: IDLE_CHECK_SECS }
     }
 
     /// Of the endpoint functions: `APP_DATABASE_URL`, `DATABASE_POOLER`, `DATABASE_IDLE_CHECK_SECONDS`.
@@ -141,26 +134,16 @@ impl DatabaseConfig {
     fn named(name: &'static str) -> Result<Self, ConfigError> {
         let url = required(name)?;
         sqlx::postgres::PgConnectOptions::from_str(&url).map_err(|_| {
-            ConfigError::new(
-                name,
-                "is wrong: it must be postgres://user:password@host:port/database",
-            )
+            ConfigError::new(name, "is wrong: it must be postgres://user:password@host:port/database")
         })?;
         let pooler = match optional("DATABASE_POOLER", String::from("none"))?.as_str() {
             "none" => Pooler::None,
             "transaction" => Pooler::Transaction,
             _ => {
-                return Err(ConfigError::new(
-                    "DATABASE_POOLER",
-                    "is wrong: it is `none` or `transaction`",
-                ));
+                return Err(ConfigError::new("DATABASE_POOLER", "is wrong: it is `none` or `transaction`"));
             }
         };
-        Ok(Self {
-            url,
-            pooler,
-            idle_check_secs: optional("DATABASE_IDLE_CHECK_SECONDS", IDLE_CHECK_SECS)?,
-        })
+        Ok(Self { url, pooler, idle_check_secs: optional("DATABASE_IDLE_CHECK_SECONDS", IDLE_CHECK_SECS)? })
     }
 }
 
@@ -173,10 +156,7 @@ impl AuthConfig {
         let keys = match (present("JWT_SECRET")?, present("JWT_JWKS_URL")?) {
             (Some(secret), None) if secret.len() >= 32 => JwtKeys::Secret(secret),
             (Some(_), None) => {
-                return Err(ConfigError::new(
-                    "JWT_SECRET",
-                    "is wrong: HS256 needs 32 bytes or more",
-                ));
+                return Err(ConfigError::new("JWT_SECRET", "is wrong: HS256 needs 32 bytes or more"));
             }
             (None, Some(url))
                 if reqwest::Url::parse(&url).is_ok_and(|u| matches!(u.scheme(), "http" | "https")) =>
@@ -184,17 +164,11 @@ impl AuthConfig {
                 JwtKeys::JwksUrl(url)
             }
             (None, Some(_)) => {
-                return Err(ConfigError::new(
-                    "JWT_JWKS_URL",
-                    "is wrong: it must be an http(s) address",
-                ));
+                return Err(ConfigError::new("JWT_JWKS_URL", "is wrong: it must be an http(s) address"));
             }
             (None, None) => return Err(ConfigError::new("JWT_SECRET", "is missing (or set JWT_JWKS_URL)")),
             (Some(_), Some(_)) => {
-                return Err(ConfigError::new(
-                    "JWT_SECRET",
-                    "and JWT_JWKS_URL are both set: set exactly one",
-                ));
+                return Err(ConfigError::new("JWT_SECRET", "and JWT_JWKS_URL are both set: set exactly one"));
             }
         };
         Ok(Self {

@@ -69,9 +69,8 @@ impl Db {
     /// # Errors
     /// When the address is not a `postgres://` URL.
     pub fn new(config: &DatabaseConfig) -> Result<Self, DbError> {
-        let mut options = PgConnectOptions::from_str(&config.url)?
-            .application_name("holdfast")
-            .disable_statement_logging();
+        let mut options =
+            PgConnectOptions::from_str(&config.url)?.application_name("holdfast").disable_statement_logging();
         if config.pooler == Pooler::Transaction {
             // pgbouncer refuses start-up parameters it does not know.
             options = options.extra_float_digits(None);
@@ -116,11 +115,7 @@ impl Db {
             Some(connection) => (connection, false),
             None => (self.connect().await?, true),
         };
-        Ok(Lease {
-            db: self,
-            connection: Some(connection),
-            fresh,
-        })
+        Ok(Lease { db: self, connection: Some(connection), fresh })
     }
 
     /// Runs `work` on the connection, within [`REQUEST_TIMEOUT`] in all. Runs it again, on a new connection, once after
@@ -145,9 +140,7 @@ impl Db {
     pub async fn send(&self, message: String) -> Result<Vec<PgRow>, DbError> {
         self.run(&message, |connection, message| {
             Box::pin(async move {
-                Ok(sqlx::raw_sql(AssertSqlSafe(message.as_str()))
-                    .fetch_all(connection)
-                    .await?)
+                Ok(sqlx::raw_sql(AssertSqlSafe(message.as_str())).fetch_all(connection).await?)
             })
         })
         .await
@@ -203,10 +196,8 @@ pub struct Lease<'db> {
 impl Lease<'_> {
     /// Puts the connection back: nothing failed and no transaction is open.
     pub async fn keep(mut self) {
-        *self.db.idle.lock().await = self.connection.take().map(|connection| Idle {
-            connection,
-            since: SystemTime::now(),
-        });
+        *self.db.idle.lock().await =
+            self.connection.take().map(|connection| Idle { connection, since: SystemTime::now() });
     }
 
     /// After a failed statement: ends what transaction there is and puts the connection back, or closes it where that
@@ -228,17 +219,13 @@ impl Lease<'_> {
 impl Deref for Lease<'_> {
     type Target = PgConnection;
     fn deref(&self) -> &PgConnection {
-        self.connection
-            .as_ref()
-            .expect("taken only by keep(), which consumes the lease")
+        self.connection.as_ref().expect("taken only by keep(), which consumes the lease")
     }
 }
 
 impl DerefMut for Lease<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.connection
-            .as_mut()
-            .expect("taken only by keep(), which consumes the lease")
+        self.connection.as_mut().expect("taken only by keep(), which consumes the lease")
     }
 }
 

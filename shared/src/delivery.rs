@@ -84,18 +84,12 @@ impl Sender {
         };
         match tokio::time::timeout(self.timeout, self.exchange(message, headers, now)).await {
             Ok(attempt) => attempt,
-            Err(_) => Attempt::NoAnswer {
-                error: format!("no whole answer within {:?}", self.timeout),
-            },
+            Err(_) => Attempt::NoAnswer { error: format!("no whole answer within {:?}", self.timeout) },
         }
     }
 
     async fn exchange(&self, message: &Claimed, headers: HeaderMap, now: Timestamp) -> Attempt {
-        let request = self
-            .client
-            .post(&message.url)
-            .headers(headers)
-            .body(message.payload.clone());
+        let request = self.client.post(&message.url).headers(headers).body(message.payload.clone());
         let mut answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) if error.is_builder() => return Attempt::Unsendable { error: chain(error) },
@@ -123,19 +117,13 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -
     if status.is_success() {
         return Attempt::Delivered;
     }
-    let excerpt: String = String::from_utf8_lossy(body)
-        .trim()
-        .chars()
-        .take(EXCERPT_MAX_CHARS)
-        .collect();
+    let excerpt: String = String::from_utf8_lossy(body).trim().chars().take(EXCERPT_MAX_CHARS).collect();
     let separator = if excerpt.is_empty() { "" } else { ": " };
     let error = format!("HTTP {status}{separator}{excerpt}");
     if status == StatusCode::GONE {
         return Attempt::Gone { error };
     }
-    let retry_after = headers
-        .get(RETRY_AFTER)
-        .and_then(|value| retry_after(value.to_str().ok()?, now));
+    let retry_after = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
     Attempt::Refused { error, retry_after }
 }
 
@@ -161,9 +149,7 @@ pub fn signature(
         .iter()
         .map(|secret| Webhook::new(secret)?.sign(message_id, timestamp_secs, body.as_bytes()))
         .collect();
-    Ok(signatures
-        .map_err(|_| "a secret of the destination is not `whsec_` and base64")?
-        .join(" "))
+    Ok(signatures.map_err(|_| "a secret of the destination is not `whsec_` and base64")?.join(" "))
 }
 
 fn signed_headers(message: &Claimed, now: Timestamp) -> Result<HeaderMap, String> {

@@ -32,46 +32,29 @@ impl Precondition {
         let if_match = if_match(headers);
         match (if_match, base_version) {
             (None, None) => Err(Problem::version_required()),
-            (None, Some(version)) => Ok(Self {
-                any: false,
-                tags: vec![version.to_string()],
-                status: 409,
-                yours: Some(version),
-            }),
+            (None, Some(version)) => {
+                Ok(Self { any: false, tags: vec![version.to_string()], status: 409, yours: Some(version) })
+            }
             (Some(Matching { any, tags }), None) => {
                 let yours = match tags.as_slice() {
                     [only] => only.parse().ok(),
                     _ => None,
                 };
-                Ok(Self {
-                    any,
-                    tags,
-                    status: 412,
-                    yours,
-                })
+                Ok(Self { any, tags, status: 412, yours })
             }
             (Some(Matching { any, tags }), Some(version)) => {
                 let version_tag = version.to_string();
                 if !any && !tags.contains(&version_tag) {
                     return Err(Problem::version_mismatch());
                 }
-                Ok(Self {
-                    any: false,
-                    tags: vec![version_tag],
-                    status: 412,
-                    yours: Some(version),
-                })
+                Ok(Self { any: false, tags: vec![version_tag], status: 412, yours: Some(version) })
             }
         }
     }
 
     /// The base version as part of the request's fingerprint.
     pub fn base_version(&self) -> String {
-        if self.any {
-            "*".into()
-        } else {
-            self.tags.join("\n")
-        }
+        if self.any { "*".into() } else { self.tags.join("\n") }
     }
 
     /// As `holdfast.matches` takes it.
@@ -103,10 +86,7 @@ fn if_match(headers: &HeaderMap) -> Option<Matching> {
 fn parse(text: &str) -> Option<Matching> {
     let mut rest = text.trim_matches([' ', '\t']);
     if rest == "*" {
-        return Some(Matching {
-            any: true,
-            tags: Vec::new(),
-        });
+        return Some(Matching { any: true, tags: Vec::new() });
     }
     let mut tags = Vec::new();
     let mut found = false;
@@ -116,9 +96,7 @@ fn parse(text: &str) -> Option<Matching> {
             rest = after;
             continue;
         }
-        let (weak, quoted) = rest
-            .strip_prefix("W/")
-            .map_or((false, rest), |quoted| (true, quoted));
+        let (weak, quoted) = rest.strip_prefix("W/").map_or((false, rest), |quoted| (true, quoted));
         let (tag, after) = quoted.strip_prefix('"')?.split_once('"')?;
         if !tag.bytes().all(|b| b == 0x21 || (0x23..=0x7e).contains(&b)) {
             return None;
@@ -151,15 +129,9 @@ mod tests {
 
     #[test]
     fn if_match_compares_strongly_and_a_malformed_one_matches_nothing() {
-        for value in [
-            r#""7""#,
-            "*",
-            r#""6", "7""#,
-            r#""6","7",,"#,
-            r#"W/"6", "7""#,
-            r#" , "7""#,
-            r#""a,b","7""#,
-        ] {
+        for value in
+            [r#""7""#, "*", r#""6", "7""#, r#""6","7",,"#, r#"W/"6", "7""#, r#" , "7""#, r#""a,b","7""#]
+        {
             assert!(matches(value, 7), "{value}");
         }
         for value in [
@@ -183,26 +155,16 @@ mod tests {
     #[test]
     fn one_version_is_needed_and_two_must_agree() {
         assert_eq!(
-            Precondition::read(&HeaderMap::new(), None)
-                .expect_err("neither")
-                .error,
+            Precondition::read(&HeaderMap::new(), None).expect_err("neither").error,
             "version_required"
         );
         assert_eq!(
-            Precondition::read(&headers(r#""7""#), Some(8))
-                .expect_err("differ")
-                .error,
+            Precondition::read(&headers(r#""7""#), Some(8)).expect_err("differ").error,
             "version_mismatch"
         );
         let both = Precondition::read(&headers(r#""7""#), Some(7)).expect("agree");
-        assert_eq!(
-            both.to_json(),
-            json!({"any": false, "tags": ["7"], "status": 412, "yours": 7})
-        );
+        assert_eq!(both.to_json(), json!({"any": false, "tags": ["7"], "status": 412, "yours": 7}));
         let body = Precondition::read(&HeaderMap::new(), Some(7)).expect("body");
-        assert_eq!(
-            body.to_json(),
-            json!({"any": false, "tags": ["7"], "status": 409, "yours": 7})
-        );
+        assert_eq!(body.to_json(), json!({"any": false, "tags": ["7"], "status": 409, "yours": 7}));
     }
 }

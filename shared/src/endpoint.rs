@@ -38,10 +38,7 @@ impl Endpoint {
     /// A secret or an address that cannot be used.
     pub fn new(auth: &AuthConfig, database: &DatabaseConfig) -> Result<Self, ConfigError> {
         let db = Db::new(database).map_err(|_| ConfigError::new("APP_DATABASE_URL", "is wrong"))?;
-        Ok(Self {
-            auth: Auth::new(auth)?,
-            db,
-        })
+        Ok(Self { auth: Auth::new(auth)?, db })
     }
 
     /// From the environment, with the connection opened: the cold start of an endpoint function.
@@ -127,14 +124,7 @@ impl Endpoint {
             let body = parse(&incoming.body).map_err(|error| Problem::invalid_body(&[error]))?;
             let (command, base_version) = read(&body)?;
             Ok((
-                Call::new(
-                    caller.clone(),
-                    key,
-                    incoming.method.as_str(),
-                    path,
-                    &base_version,
-                    &body,
-                ),
+                Call::new(caller.clone(), key, incoming.method.as_str(), path, &base_version, &body),
                 command,
             ))
         });
@@ -152,9 +142,7 @@ impl Endpoint {
         checked: Result<T, Problem>,
     ) -> Result<(Caller, T), Problem> {
         let caller = self.auth.caller(incoming, &self.db).await?;
-        let checked = may(&caller, scope)
-            .and(checked)
-            .map(|value| (caller.clone(), value));
+        let checked = may(&caller, scope).and(checked).map(|value| (caller.clone(), value));
         self.after_credentials(&caller, checked).await
     }
 
@@ -165,27 +153,16 @@ impl Endpoint {
             Ok(value) => return Ok(value),
             Err(problem) => problem,
         };
-        if self.user_exists(caller).await? {
-            Err(problem)
-        } else {
-            Err(Problem::unauthenticated())
-        }
+        if self.user_exists(caller).await? { Err(problem) } else { Err(Problem::unauthenticated()) }
     }
 
     async fn user_exists(&self, caller: &Caller) -> Result<bool, DbError> {
         let who = literal(&serde_json::json!({"tenantId": caller.tenant_id, "userId": caller.user_id}));
-        let rows = self
-            .db
-            .send(format!("select holdfast.is_user({who}) as found"))
-            .await?;
+        let rows = self.db.send(format!("select holdfast.is_user({who}) as found")).await?;
         Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get("found")?)
     }
 }
 
 fn may(caller: &Caller, scope: Scope) -> Result<(), Problem> {
-    if caller.may(scope) {
-        Ok(())
-    } else {
-        Err(Problem::forbidden(scope))
-    }
+    if caller.may(scope) { Ok(()) } else { Err(Problem::forbidden(scope)) }
 }

@@ -33,14 +33,7 @@ const UNAVAILABLE_RETRY_SECS: u32 = 2;
 
 impl Problem {
     fn new(status: u16, error: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            error,
-            title,
-            detail: detail.into(),
-            members: Map::new(),
-            headers: Vec::new(),
-        }
+        Self { status, error, title, detail: detail.into(), members: Map::new(), headers: Vec::new() }
     }
 
     fn with_errors(mut self, errors: &[BodyError]) -> Self {
@@ -56,20 +49,13 @@ impl Problem {
             "Not authenticated",
             "Send Authorization: Bearer with a valid token or API key.",
         );
-        problem
-            .headers
-            .push(("www-authenticate", r#"Bearer realm="holdfast""#.into()));
+        problem.headers.push(("www-authenticate", r#"Bearer realm="holdfast""#.into()));
         problem
     }
 
     /// 403: the credential lacks a scope.
     pub fn forbidden(scope: Scope) -> Self {
-        Self::new(
-            403,
-            "forbidden",
-            "Not allowed",
-            format!("This needs the scope {}.", scope.name()),
-        )
+        Self::new(403, "forbidden", "Not allowed", format!("This needs the scope {}.", scope.name()))
     }
 
     /// 404 for a path id of the wrong form and for routes that do not exist.
@@ -79,22 +65,12 @@ impl Problem {
 
     /// 404 for an order id of the wrong form; the same words as `holdfast.promise` uses for an unknown order.
     pub fn order_not_found() -> Self {
-        Self::new(
-            404,
-            "order_not_found",
-            "No such order",
-            "There is no order with this id.",
-        )
+        Self::new(404, "order_not_found", "No such order", "There is no order with this id.")
     }
 
     /// 405 where the address exists for other methods.
     pub fn method_not_allowed(allow: &'static str) -> Self {
-        let mut problem = Self::new(
-            405,
-            "method_not_allowed",
-            "Method not allowed",
-            format!("Use {allow}."),
-        );
+        let mut problem = Self::new(405, "method_not_allowed", "Method not allowed", format!("Use {allow}."));
         problem.headers.push(("allow", allow.into()));
         problem
     }
@@ -111,12 +87,7 @@ impl Problem {
 
     /// 400: the `Idempotency-Key` header is missing or malformed.
     pub fn key_invalid(detail: &'static str) -> Self {
-        Self::new(
-            400,
-            "idempotency_key_invalid",
-            "Missing or malformed Idempotency-Key",
-            detail,
-        )
+        Self::new(400, "idempotency_key_invalid", "Missing or malformed Idempotency-Key", detail)
     }
 
     /// 400: the body is not what the route takes.
@@ -132,13 +103,8 @@ impl Problem {
 
     /// 400: a query parameter is not what the route takes.
     pub fn invalid_query(errors: &[BodyError]) -> Self {
-        Self::new(
-            400,
-            "invalid_query",
-            "A query parameter is not valid",
-            "Mend what errors names.",
-        )
-        .with_errors(errors)
+        Self::new(400, "invalid_query", "A query parameter is not valid", "Mend what errors names.")
+            .with_errors(errors)
     }
 
     /// 428: a save must name the version it was made on.
@@ -179,9 +145,7 @@ impl Problem {
             "This request is still running",
             "Repeat it unchanged after Retry-After seconds to get its answer.",
         );
-        problem
-            .headers
-            .push(("retry-after", IN_USE_RETRY_SECS.to_string()));
+        problem.headers.push(("retry-after", IN_USE_RETRY_SECS.to_string()));
         problem
     }
 
@@ -193,9 +157,7 @@ impl Problem {
             "Too busy just now",
             "Nothing was changed. Repeat the request, with the same key, after Retry-After seconds.",
         );
-        problem
-            .headers
-            .push(("retry-after", UNAVAILABLE_RETRY_SECS.to_string()));
+        problem.headers.push(("retry-after", UNAVAILABLE_RETRY_SECS.to_string()));
         problem
     }
 

@@ -20,16 +20,9 @@ impl<'v> Fields<'v> {
     pub fn open(value: &'v Value, path: impl Into<String>, errors: &mut Vec<BodyError>) -> Option<Self> {
         let path = path.into();
         match value {
-            Value::Object(members) => Some(Self {
-                path,
-                members,
-                known: Vec::new(),
-            }),
+            Value::Object(members) => Some(Self { path, members, known: Vec::new() }),
             _ => {
-                errors.push(BodyError {
-                    path,
-                    message: "must be an object".into(),
-                });
+                errors.push(BodyError { path, message: "must be an object".into() });
                 None
             }
         }
@@ -47,10 +40,7 @@ impl<'v> Fields<'v> {
 
     /// Notes a mistake at a member.
     pub fn wrong(&self, name: &str, message: impl Into<String>, errors: &mut Vec<BodyError>) {
-        errors.push(BodyError {
-            path: self.at(name),
-            message: message.into(),
-        });
+        errors.push(BodyError { path: self.at(name), message: message.into() });
     }
 
     /// The member if it is there; null is a value.
@@ -88,11 +78,7 @@ impl<'v> Fields<'v> {
         let found = self.required(name, errors)?;
         let number = found.as_i64().filter(|n| range.contains(n));
         if number.is_none() {
-            self.wrong(
-                name,
-                format!("must be an integer from {} to {}", range.start(), range.end()),
-                errors,
-            );
+            self.wrong(name, format!("must be an integer from {} to {}", range.start(), range.end()), errors);
         }
         number
     }
@@ -107,11 +93,7 @@ impl<'v> Fields<'v> {
         let found = self.required(name, errors)?;
         let items = found.as_array().filter(|items| len.contains(&items.len()));
         if items.is_none() {
-            self.wrong(
-                name,
-                format!("must be an array of {} to {} items", len.start(), len.end()),
-                errors,
-            );
+            self.wrong(name, format!("must be an array of {} to {} items", len.start(), len.end()), errors);
         }
         items
     }
@@ -123,11 +105,7 @@ impl<'v> Fields<'v> {
         range: std::ops::RangeInclusive<i64>,
         errors: &mut Vec<BodyError>,
     ) -> Option<i64> {
-        if self.has(name) {
-            self.integer(name, range, errors)
-        } else {
-            self.known(name)
-        }
+        if self.has(name) { self.integer(name, range, errors) } else { self.known(name) }
     }
 
     /// A text of at most `max_chars` characters that may be absent (`None`) or null (`Some(Null)`).
@@ -138,16 +116,9 @@ impl<'v> Fields<'v> {
         errors: &mut Vec<BodyError>,
     ) -> Option<&'v Value> {
         let found = self.optional(name)?;
-        let fits = found.is_null()
-            || found
-                .as_str()
-                .is_some_and(|text| text.chars().count() <= max_chars);
+        let fits = found.is_null() || found.as_str().is_some_and(|text| text.chars().count() <= max_chars);
         if !fits {
-            self.wrong(
-                name,
-                format!("must be a string of at most {max_chars} characters, or null"),
-                errors,
-            );
+            self.wrong(name, format!("must be a string of at most {max_chars} characters, or null"), errors);
         }
         fits.then_some(found)
     }
@@ -169,16 +140,9 @@ impl<'v> Fields<'v> {
 
     /// Notes every member that nobody asked for.
     pub fn finish(self, errors: &mut Vec<BodyError>) {
-        for name in self
-            .members
-            .keys()
-            .filter(|name| !self.known.contains(&name.as_str()))
-        {
+        for name in self.members.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let path = format!("{}/{}", self.path, name.replace('~', "~0").replace('/', "~1"));
-            errors.push(BodyError {
-                path,
-                message: "is not a member of this request".into(),
-            });
+            errors.push(BodyError { path, message: "is not a member of this request".into() });
         }
     }
 }
@@ -186,25 +150,18 @@ impl<'v> Fields<'v> {
 /// A day that exists, of the years 0001 … 9999, with all its digits.
 fn is_date(text: &str) -> bool {
     let digits = |range: std::ops::Range<usize>| {
-        text.get(range)
-            .is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()))
+        text.get(range).is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()))
     };
     text.len() == 10
         && digits(0..4)
         && digits(5..7)
         && digits(8..10)
-        && text
-            .parse::<jiff::civil::Date>()
-            .is_ok_and(|date| date.year() >= 1)
+        && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() >= 1)
 }
 
 /// A UUID in its hyphenated form, either case; not the braced, URN or bare spellings that the `uuid` crate also takes.
 pub fn uuid(text: &str) -> Option<Uuid> {
-    if text.len() == 36 {
-        Uuid::try_parse(text).ok()
-    } else {
-        None
-    }
+    if text.len() == 36 { Uuid::try_parse(text).ok() } else { None }
 }
 
 #[cfg(test)]

@@ -42,11 +42,7 @@ impl Incoming {
         let segments = path.split('/').skip(1).map(decode).collect();
         let query = request
             .query_string_parameters_ref()
-            .map(|q| {
-                q.iter()
-                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                    .collect()
-            })
+            .map(|q| q.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
             .unwrap_or_default();
         let (parts, body) = request.into_parts();
         let body = match body {
@@ -54,14 +50,7 @@ impl Incoming {
             Body::Binary(bytes) => bytes,
             _ => Vec::new(),
         };
-        Self {
-            method: parts.method,
-            segments,
-            query,
-            headers: parts.headers,
-            body,
-            request_id,
-        }
+        Self { method: parts.method, segments, query, headers: parts.headers, body, request_id }
     }
 
     /// The segments as string slices, to match a route on.
@@ -152,10 +141,7 @@ mod tests {
     fn the_stage_is_no_part_of_the_path() {
         assert_eq!(without_stage("/prod/orders", Some("prod")), "/orders");
         assert_eq!(without_stage("/orders", Some("$default")), "/orders");
-        assert_eq!(
-            without_stage("/production/orders", Some("prod")),
-            "/production/orders"
-        );
+        assert_eq!(without_stage("/production/orders", Some("prod")), "/production/orders");
         assert_eq!(without_stage("/prod", Some("prod")), "");
     }
 }

@@ -49,13 +49,7 @@ impl Call {
         body: &Value,
     ) -> Self {
         let hash = fingerprint(method, &path, base_version, body);
-        Self {
-            caller,
-            key,
-            method: method.to_owned(),
-            path,
-            hash,
-        }
+        Self { caller, key, method: method.to_owned(), path, hash }
     }
 
     /// The argument that `holdfast.claim` and `holdfast.record` take.
@@ -156,9 +150,7 @@ pub async fn once_fused(
     if let (Value::Object(members), Value::Object(more)) = (&mut argument, arguments) {
         members.extend(more);
     }
-    let rows = db
-        .send(format!("select * from {function}({})", literal(&argument)))
-        .await?;
+    let rows = db.send(format!("select * from {function}({})", literal(&argument))).await?;
     decide(only(rows)?)?
 }
 
@@ -175,14 +167,8 @@ pub type Deed<C> =
 /// # Errors
 /// 401, 409, 422 of the key itself; 503, 500 of the database or of `work`. Nothing was changed then.
 pub async fn once<C: Sync>(db: &Db, call: &Call, context: &C, work: Deed<C>) -> Result<Answer, Problem> {
-    let once = Once {
-        call,
-        claim: literal(&call.to_json()),
-        context,
-        work,
-    };
-    db.run(&once, |connection, once| Box::pin(once.attempt(connection)))
-        .await?
+    let once = Once { call, claim: literal(&call.to_json()), context, work };
+    db.run(&once, |connection, once| Box::pin(once.attempt(connection))).await?
 }
 
 struct Once<'r, C> {
@@ -207,11 +193,7 @@ impl<C: Sync> Once<'_, C> {
             send(connection, "rollback".into()).await?;
             return Ok(Err(Problem::invalid_body(&outcome.body_errors()?)));
         }
-        let undo = if outcome.error.is_some() {
-            "rollback to savepoint work; "
-        } else {
-            ""
-        };
+        let undo = if outcome.error.is_some() { "rollback to savepoint work; " } else { "" };
         let outcome = literal(&json!(outcome));
         let record = format!(
             "{undo}select * from holdfast.record({claim}, jsonb_populate_record(null::holdfast.outcome, {outcome})); \

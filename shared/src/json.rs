@@ -33,21 +33,12 @@ pub struct BodyError {
 pub fn parse(bytes: &[u8]) -> Result<Value, BodyError> {
     let place = Rc::new(RefCell::new(Vec::new()));
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict {
-        place: Rc::clone(&place),
-    }
-    .deserialize(&mut deserializer)
-    .and_then(|value| deserializer.end().map(|()| value));
+    let value = Strict { place: Rc::clone(&place) }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value));
     value.map_err(|error| {
-        let path = if error.is_data() {
-            pointer(&place.borrow())
-        } else {
-            String::new()
-        };
-        BodyError {
-            path,
-            message: error.to_string(),
-        }
+        let path = if error.is_data() { pointer(&place.borrow()) } else { String::new() };
+        BodyError { path, message: error.to_string() }
     })
 }
 
@@ -61,12 +52,7 @@ pub fn canonical(value: &Value) -> Vec<u8> {
 pub fn fingerprint(method: &str, path: &str, base_version: &str, body: &Value) -> [u8; 32] {
     let canonical = canonical(body);
     let mut hash = Sha256::new();
-    for part in [
-        method.as_bytes(),
-        path.as_bytes(),
-        base_version.as_bytes(),
-        &canonical,
-    ] {
+    for part in [method.as_bytes(), path.as_bytes(), base_version.as_bytes(), &canonical] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -74,10 +60,7 @@ pub fn fingerprint(method: &str, path: &str, base_version: &str, body: &Value) -
 }
 
 fn pointer(place: &[String]) -> String {
-    place
-        .iter()
-        .map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1")))
-        .collect()
+    place.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
 /// Builds a [`Value`] while checking; `place` is where it stands, left as it is when an error stops the walk.
@@ -87,17 +70,11 @@ struct Strict {
 
 impl Strict {
     fn inside(&self) -> Self {
-        Self {
-            place: Rc::clone(&self.place),
-        }
+        Self { place: Rc::clone(&self.place) }
     }
 
     fn text<E: serde::de::Error>(text: &str) -> Result<(), E> {
-        if text.contains('\0') {
-            Err(E::custom("U+0000 is not allowed in names or values"))
-        } else {
-            Ok(())
-        }
+        if text.contains('\0') { Err(E::custom("U+0000 is not allowed in names or values")) } else { Ok(()) }
     }
 }
 
@@ -146,10 +123,7 @@ impl<'de> Visitor<'de> for Strict {
         if value.abs() > MAX_SAFE_INTEGER as f64 {
             return Err(E::custom("integers beyond ±(2^53−1) are not allowed"));
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "integral and within ±(2^53−1), so exact"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "integral and within ±(2^53−1), so exact")]
         let integer = value as i64;
         Ok(Value::from(integer))
     }
@@ -214,18 +188,9 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()).expect_err(text).path, path, "{text}");
         }
-        for text in [
-            "",
-            " ",
-            "1 2",
-            "{}x",
-            r#""\ud800""#,
-            r#""\ude00\ud83d""#,
-            "1e999",
-            "[1,]",
-            "\u{feff}{}",
-            "nul",
-        ] {
+        for text in
+            ["", " ", "1 2", "{}x", r#""\ud800""#, r#""\ude00\ud83d""#, "1e999", "[1,]", "\u{feff}{}", "nul"]
+        {
             assert_eq!(parse(text.as_bytes()).expect_err(text).path, "", "{text}");
         }
         assert!(parse(b"\"\xff\"").is_err());
@@ -239,17 +204,11 @@ mod tests {
             br#"{"qty": 6.0, "skuId": "55555555-5555-5555-5555-000000000001", "note": "\u20ac\u00e9"}"#,
         );
         let hash = fingerprint("POST", "/orders/1/allocate", "", &body.expect("valid"));
-        assert_eq!(
-            hex::encode(hash),
-            "9b34660c7127ecbfa1d9067d787a2aeab8768639ac1550e3e6f4119d67790435"
-        );
+        assert_eq!(hex::encode(hash), "9b34660c7127ecbfa1d9067d787a2aeab8768639ac1550e3e6f4119d67790435");
         let other = parse(
             "{\"note\":\"€é\",\"skuId\":\"55555555-5555-5555-5555-000000000001\",\"qty\":6}".as_bytes(),
         );
-        assert_eq!(
-            fingerprint("POST", "/orders/1/allocate", "", &other.expect("valid")),
-            hash
-        );
+        assert_eq!(fingerprint("POST", "/orders/1/allocate", "", &other.expect("valid")), hash);
         assert_ne!(
             fingerprint("POST", "/orders/1/allocate", "7", &json!({})),
             fingerprint("POST", "/orders/1/allocate7", "", &json!({}))

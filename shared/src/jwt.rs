@@ -41,10 +41,7 @@ pub struct JwtVerifier {
 
 enum Keys {
     Secret(DecodingKey),
-    Jwks {
-        url: String,
-        fetched: Mutex<Option<(JwkSet, Instant)>>,
-    },
+    Jwks { url: String, fetched: Mutex<Option<(JwkSet, Instant)>> },
 }
 
 impl JwtVerifier {
@@ -64,10 +61,7 @@ impl JwtVerifier {
                 DecodingKey::from_secret(secret.as_bytes())
                     .map_err(|error| ConfigError::new("JWT_SECRET", format!("is wrong: {error}")))?,
             ),
-            JwtKeys::JwksUrl(url) => Keys::Jwks {
-                url: url.clone(),
-                fetched: Mutex::new(None),
-            },
+            JwtKeys::JwksUrl(url) => Keys::Jwks { url: url.clone(), fetched: Mutex::new(None) },
         };
         Ok(Self { keys, validation })
     }
@@ -91,9 +85,7 @@ impl JwtVerifier {
                 decode(token, &key, &validation)
             }
         };
-        verified
-            .map(|TokenData { claims, .. }| claims)
-            .map_err(|_| Problem::unauthenticated())
+        verified.map(|TokenData { claims, .. }| claims).map_err(|_| Problem::unauthenticated())
     }
 }
 
@@ -122,10 +114,7 @@ async fn jwks_key(
             }
         }
     }
-    let jwk = fetched
-        .as_ref()
-        .and_then(|(set, _)| set.find(kid))
-        .ok_or_else(Problem::unauthenticated)?;
+    let jwk = fetched.as_ref().and_then(|(set, _)| set.find(kid)).ok_or_else(Problem::unauthenticated)?;
     // A key that names its algorithm is for that one only.
     let named: Option<KeyAlgorithm> = jwk.common.key_algorithm;
     if named.is_some_and(|named| named.to_string() != format!("{alg:?}")) {

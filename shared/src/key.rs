@@ -22,9 +22,8 @@ pub fn read(headers: &HeaderMap) -> Result<String, Problem> {
     if values.next().is_some() {
         return Err(Problem::key_invalid("Idempotency-Key was sent twice; send one."));
     }
-    let text = value
-        .to_str()
-        .map_err(|_| Problem::key_invalid("Idempotency-Key may hold visible ASCII only."))?;
+    let text =
+        value.to_str().map_err(|_| Problem::key_invalid("Idempotency-Key may hold visible ASCII only."))?;
     parse(text).map_err(Problem::key_invalid)
 }
 
@@ -34,11 +33,7 @@ pub fn read(headers: &HeaderMap) -> Result<String, Problem> {
 /// A sentence that says what is wrong.
 pub fn parse(value: &str) -> Result<String, &'static str> {
     let value = value.trim_matches([' ', '\t']);
-    let key = if let Some(rest) = value.strip_prefix('"') {
-        unquote(rest)?
-    } else {
-        bare(value)?
-    };
+    let key = if let Some(rest) = value.strip_prefix('"') { unquote(rest)? } else { bare(value)? };
     match key.len() {
         0 => Err("Idempotency-Key is empty; send a new UUID for each new request."),
         1..=MAX_CHARS => Ok(key),

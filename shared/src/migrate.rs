@@ -69,9 +69,7 @@ pub fn migrations_dir() -> PathBuf {
 /// The step that failed, with the server's words.
 pub async fn migrate(owner_url: &str, passwords: Option<RolePasswords>) -> Result<(), MigrateError> {
     let dir = migrations_dir();
-    let mut conn = PgConnection::connect(owner_url)
-        .await
-        .map_err(MigrateError::Connect)?;
+    let mut conn = PgConnection::connect(owner_url).await.map_err(MigrateError::Connect)?;
     let migrated = async {
         set_up_roles(&mut conn, &dir, passwords.unwrap_or_default()).await?;
         // Skips sub-folders, and what is named otherwise than `<number>_<words>.sql`.
@@ -85,9 +83,7 @@ pub async fn migrate(owner_url: &str, passwords: Option<RolePasswords>) -> Resul
 }
 
 async fn set_up_roles(conn: &mut PgConnection, dir: &Path, new: RolePasswords) -> Result<(), MigrateError> {
-    run_on_roles(conn, &read(&dir.join("roles/roles.sql"))?)
-        .await
-        .map_err(MigrateError::Roles)?;
+    run_on_roles(conn, &read(&dir.join("roles/roles.sql"))?).await.map_err(MigrateError::Roles)?;
     for (role, password) in [("holdfast_app", new.app), ("holdfast_worker", new.worker)] {
         let Some(password) = password else { continue };
         // ALTER ROLE takes no parameters: the server quotes the literal.
@@ -98,9 +94,7 @@ async fn set_up_roles(conn: &mut PgConnection, dir: &Path, new: RolePasswords) -
                 .fetch_one(&mut *conn)
                 .await
                 .map_err(MigrateError::Roles)?;
-        run_on_roles(conn, &statement)
-            .await
-            .map_err(MigrateError::Roles)?;
+        run_on_roles(conn, &statement).await.map_err(MigrateError::Roles)?;
     }
     Ok(())
 }
@@ -111,10 +105,7 @@ async fn run_on_roles(conn: &mut PgConnection, sql: &str) -> Result<(), sqlx::Er
     let mut tries = 0;
     loop {
         tries += 1;
-        match sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
-            .execute(&mut *conn)
-            .await
-        {
+        match sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut *conn).await {
             Ok(_) => return Ok(()),
             Err(error) if tries < ROLE_TRIES && met_another(&error) => {
                 tokio::time::sleep(Duration::from_millis(rand::random_range(5..50))).await;
@@ -143,29 +134,16 @@ async fn replace_functions(conn: &mut PgConnection, dir: &Path) -> Result<(), Mi
     };
     let files = sql_files(dir)?;
     let mut tx = conn.begin().await.map_err(failed("*"))?;
-    sqlx::query(FUNCTIONS_LOCK)
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("*"))?;
+    sqlx::query(FUNCTIONS_LOCK).execute(&mut *tx).await.map_err(failed("*"))?;
     for path in files {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        sqlx::raw_sql(AssertSqlSafe(read(&path)?))
-            .execute(&mut *tx)
-            .await
-            .map_err(failed(&name))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        sqlx::raw_sql(AssertSqlSafe(read(&path)?)).execute(&mut *tx).await.map_err(failed(&name))?;
     }
     tx.commit().await.map_err(failed("*"))
 }
 
 fn sql_files(dir: &Path) -> Result<Vec<PathBuf>, MigrateError> {
-    let unreadable = |source| MigrateError::Read {
-        path: dir.to_owned(),
-        source,
-    };
+    let unreadable = |source| MigrateError::Read { path: dir.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
@@ -178,8 +156,5 @@ fn sql_files(dir: &Path) -> Result<Vec<PathBuf>, MigrateError> {
 }
 
 fn read(path: &Path) -> Result<String, MigrateError> {
-    std::fs::read_to_string(path).map_err(|source| MigrateError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    std::fs::read_to_string(path).map_err(|source| MigrateError::Read { path: path.to_owned(), source })
 }

@@ -47,11 +47,7 @@ pub fn read_save(body: &Value) -> Result<(OrderFields, Option<i64>), Vec<BodyErr
         }
         fields.finish(&mut errors);
     }
-    if errors.is_empty() {
-        Ok((OrderFields(written), base_version))
-    } else {
-        Err(errors)
-    }
+    if errors.is_empty() { Ok((OrderFields(written), base_version)) } else { Err(errors) }
 }
 
 /// Reads a creation: `{"customerId", …fields, "lines"}`, each line with its price.
@@ -69,11 +65,7 @@ pub fn read_create(body: &Value) -> Result<OrderFields, Vec<BodyError>> {
         read_lines(&mut fields, 1, true, &mut written, &mut errors);
         fields.finish(&mut errors);
     }
-    if errors.is_empty() {
-        Ok(OrderFields(written))
-    } else {
-        Err(errors)
-    }
+    if errors.is_empty() { Ok(OrderFields(written)) } else { Err(errors) }
 }
 
 /// Reads the body `{}`.
@@ -90,10 +82,7 @@ pub fn read_empty(body: &Value) -> Result<(), Vec<BodyError>> {
 
 fn read_header(fields: &mut Fields<'_>, written: &mut Map<String, Value>, errors: &mut Vec<BodyError>) {
     let sent = [
-        (
-            "customerPo",
-            fields.nullable_text("customerPo", MAX_CUSTOMER_PO, errors),
-        ),
+        ("customerPo", fields.nullable_text("customerPo", MAX_CUSTOMER_PO, errors)),
         ("shipWindowStart", fields.nullable_date("shipWindowStart", errors)),
         ("shipWindowEnd", fields.nullable_date("shipWindowEnd", errors)),
         ("notes", fields.nullable_text("notes", MAX_NOTES, errors)),
@@ -176,16 +165,10 @@ pub async fn create(
     call: &Call,
     fields: &OrderFields,
 ) -> Result<Outcome, sqlx::Error> {
-    let (tenant_id, user_id, fields) = (
-        call.caller.tenant_id,
-        call.caller.user_id,
-        literal(&json!(fields.0)),
-    );
-    outcome(
-        connection,
-        format!("select * from holdfast.create_order('{tenant_id}', '{user_id}', {fields})"),
-    )
-    .await
+    let (tenant_id, user_id, fields) =
+        (call.caller.tenant_id, call.caller.user_id, literal(&json!(fields.0)));
+    outcome(connection, format!("select * from holdfast.create_order('{tenant_id}', '{user_id}', {fields})"))
+        .await
 }
 
 /// Releases all that an order holds and ends it, in the caller's transaction.
@@ -197,11 +180,8 @@ pub async fn cancel(
     call: &Call,
     order_id: Uuid,
 ) -> Result<Outcome, sqlx::Error> {
-    let (tenant_id, user_id, actor) = (
-        call.caller.tenant_id,
-        call.caller.user_id,
-        literal(&json!(call.caller.actor)),
-    );
+    let (tenant_id, user_id, actor) =
+        (call.caller.tenant_id, call.caller.user_id, literal(&json!(call.caller.actor)));
     let sql = format!(
         "select * from holdfast.cancel_order('{tenant_id}', '{order_id}', '{user_id}', {actor} #>> '{{}}')"
     );
@@ -218,11 +198,7 @@ pub async fn invoice(
     order_id: Uuid,
 ) -> Result<Outcome, sqlx::Error> {
     let tenant_id = call.caller.tenant_id;
-    outcome(
-        connection,
-        format!("select * from holdfast.invoice_order('{tenant_id}', '{order_id}')"),
-    )
-    .await
+    outcome(connection, format!("select * from holdfast.invoice_order('{tenant_id}', '{order_id}')")).await
 }
 
 /// Sends one function call that returns `holdfast.outcome`; `sql` holds no untrusted text but hex literals and UUIDs.

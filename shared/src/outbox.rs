@@ -159,9 +159,7 @@ pub async fn claim(
         .persistent(persistent)
         .fetch_all(connection)
         .await?;
-    let after = rows
-        .last()
-        .map_or(Ok(request.after), |row| row.try_get("after"))?;
+    let after = rows.last().map_or(Ok(request.after), |row| row.try_get("after"))?;
     let claimed: Result<Vec<_>, _> = rows.iter().map(|row| Claimed::from_row(row, token)).collect();
     Ok((claimed?, after))
 }
@@ -204,14 +202,9 @@ pub struct LostRows {
 /// # Errors
 /// Of the statement.
 pub async fn sweep_lost(connection: &mut PgConnection, persistent: bool) -> Result<LostRows, sqlx::Error> {
-    let (dead_lettered, lost_due) = sqlx::query_as(SWEEP_LOST_SQL)
-        .persistent(persistent)
-        .fetch_one(connection)
-        .await?;
-    Ok(LostRows {
-        dead_lettered,
-        lost_due,
-    })
+    let (dead_lettered, lost_due) =
+        sqlx::query_as(SWEEP_LOST_SQL).persistent(persistent).fetch_one(connection).await?;
+    Ok(LostRows { dead_lettered, lost_due })
 }
 
 /// Settles attempts, each by the token that holds its row; those whose lease has run out are refused.
@@ -249,10 +242,7 @@ pub async fn settle(
         .persistent(persistent)
         .fetch_all(connection)
         .await?;
-    let mut settled = Settled {
-        refused: (settlements.len() - rows.len()) as u64,
-        ..Settled::default()
-    };
+    let mut settled = Settled { refused: (settlements.len() - rows.len()) as u64, ..Settled::default() };
     for (_, outcome) in rows {
         match outcome.as_str() {
             "delivered" => settled.delivered += 1,

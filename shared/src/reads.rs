@@ -89,15 +89,9 @@ impl Read {
         let mut parameters = Parameters::new(query);
         let (page, search) = (parameters.page(), parameters.search());
         let status = parameters.one_of("status", &ORDER_STATUSES);
-        let customer_id = parameters
-            .filter("customerId")
-            .and_then(|text| parameters.uuid("customerId", text));
-        parameters.finish(Self::Orders {
-            page,
-            search,
-            status,
-            customer_id,
-        })
+        let customer_id =
+            parameters.filter("customerId").and_then(|text| parameters.uuid("customerId", text));
+        parameters.finish(Self::Orders { page, search, status, customer_id })
     }
 
     /// `GET /skus`.
@@ -128,9 +122,7 @@ impl Read {
         let (function, mut argument) = self.statement();
         argument["tenantId"] = json!(caller.tenant_id);
         argument["userId"] = json!(caller.user_id);
-        let rows = db
-            .send(format!("select * from {function}({})", literal(&argument)))
-            .await?;
+        let rows = db.send(format!("select * from {function}({})", literal(&argument))).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         match row.try_get("decision")? {
             "answer" => Ok(Answer {
@@ -144,10 +136,7 @@ impl Read {
             "unknown_user" => Err(Problem::unauthenticated()),
             "not_found" if matches!(self, Self::Order(_)) => Err(Problem::order_not_found()),
             "not_found" => Err(Problem::not_found()),
-            "unknown_after" => Err(Problem::invalid_query(&[wrong(
-                "after",
-                "is not an item of this list",
-            )])),
+            "unknown_after" => Err(Problem::invalid_query(&[wrong("after", "is not an item of this list")])),
             other => Err(sqlx::Error::Decode(format!("unknown decision {other}").into()).into()),
         }
     }
@@ -160,12 +149,7 @@ impl Read {
             Self::Sku(id) => one("sku", id),
             Self::Style(id) => one("style", id),
             Self::Invoice(id) => one("invoice", id),
-            Self::Orders {
-                page,
-                search,
-                status,
-                customer_id,
-            } => {
+            Self::Orders { page, search, status, customer_id } => {
                 let mut argument = list(page, search);
                 argument["status"] = json!(status);
                 argument["customerId"] = json!(customer_id);
@@ -193,19 +177,12 @@ struct Parameters<'q> {
 }
 
 fn wrong(name: &str, message: impl Into<String>) -> BodyError {
-    BodyError {
-        path: name.to_owned(),
-        message: message.into(),
-    }
+    BodyError { path: name.to_owned(), message: message.into() }
 }
 
 impl<'q> Parameters<'q> {
     fn new(given: &'q [(String, String)]) -> Self {
-        Self {
-            given,
-            known: Vec::new(),
-            errors: Vec::new(),
-        }
+        Self { given, known: Vec::new(), errors: Vec::new() }
     }
 
     fn wrong(&mut self, name: &str, message: impl Into<String>) {
@@ -214,11 +191,8 @@ impl<'q> Parameters<'q> {
 
     fn one(&mut self, name: &'static str) -> Option<&'q str> {
         self.known.push(name);
-        let mut values = self
-            .given
-            .iter()
-            .filter(|(given, _)| given == name)
-            .map(|(_, value)| value.as_str());
+        let mut values =
+            self.given.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
         let value = values.next();
         if values.next().is_some() {
             self.wrong(name, "stands here more than once");
@@ -242,20 +216,13 @@ impl<'q> Parameters<'q> {
             if limit.is_none() {
                 self.wrong(
                     "limit",
-                    format!(
-                        "must be an integer from {} to {}",
-                        LIMIT_RANGE.start(),
-                        LIMIT_RANGE.end()
-                    ),
+                    format!("must be an integer from {} to {}", LIMIT_RANGE.start(), LIMIT_RANGE.end()),
                 );
             }
             limit
         });
         let after = self.one("after").and_then(|text| self.uuid("after", text));
-        Page {
-            limit: limit.unwrap_or(DEFAULT_LIMIT),
-            after,
-        }
+        Page { limit: limit.unwrap_or(DEFAULT_LIMIT), after }
     }
 
     fn search(&mut self) -> Option<String> {
@@ -287,17 +254,9 @@ impl<'q> Parameters<'q> {
     }
 
     fn finish<T>(mut self, read: T) -> Result<T, Problem> {
-        for (name, _) in self
-            .given
-            .iter()
-            .filter(|(name, _)| !self.known.contains(&name.as_str()))
-        {
+        for (name, _) in self.given.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
             self.errors.push(wrong(name, "is not a parameter of this list"));
         }
-        if self.errors.is_empty() {
-            Ok(read)
-        } else {
-            Err(Problem::invalid_query(&self.errors))
-        }
+        if self.errors.is_empty() { Ok(read) } else { Err(Problem::invalid_query(&self.errors)) }
     }
 }

@@ -54,10 +54,7 @@ pub fn read_lines(body: &Value) -> Result<Vec<Line>, Vec<BodyError>> {
 fn read_line(fields: &mut Fields<'_>, errors: &mut Vec<BodyError>) -> Option<Line> {
     let sku_id = fields.uuid("skuId", errors);
     let qty = fields.integer("qty", QTY_RANGE, errors);
-    Some(Line {
-        sku_id: sku_id?,
-        qty: qty?,
-    })
+    Some(Line { sku_id: sku_id?, qty: qty? })
 }
 
 /// `holdfast.allocate`'s arguments beside the call.

@@ -31,11 +31,7 @@ pub fn read_save(body: &Value) -> Result<(StyleFields, Option<i64>), Vec<BodyErr
         }
         fields.finish(&mut errors);
     }
-    if errors.is_empty() {
-        Ok((StyleFields(written), base_version))
-    } else {
-        Err(errors)
-    }
+    if errors.is_empty() { Ok((StyleFields(written), base_version)) } else { Err(errors) }
 }
 
 /// Saves a style's prices in the caller's transaction.

@@ -40,10 +40,7 @@ impl DevEnv {
     /// # Errors
     /// When the file does not hold it.
     pub fn get(&self, name: &str) -> Result<&str> {
-        self.values
-            .get(name)
-            .map(String::as_str)
-            .with_context(|| format!("dev.env holds no {name}"))
+        self.values.get(name).map(String::as_str).with_context(|| format!("dev.env holds no {name}"))
     }
 
     /// How the stack's tokens are made.
@@ -63,17 +60,12 @@ impl DevEnv {
 
 fn parse(text: &str) -> HashMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The lines of such a file.
 pub fn render(values: &[(&str, String)]) -> String {
-    values
-        .iter()
-        .map(|(name, value)| format!("{name}={value}\n"))
-        .collect()
+    values.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
 #[cfg(test)]
@@ -82,10 +74,8 @@ mod tests {
 
     #[test]
     fn a_value_keeps_its_equals_signs() {
-        let text = render(&[
-            ("SECRET", "whsec_ab+/c==".into()),
-            ("URL", "postgres://a:b@127.0.0.1:1/c?d=e".into()),
-        ]);
+        let text =
+            render(&[("SECRET", "whsec_ab+/c==".into()), ("URL", "postgres://a:b@127.0.0.1:1/c?d=e".into())]);
         let read = parse(&text);
         assert_eq!(read["SECRET"], "whsec_ab+/c==");
         assert_eq!(read["URL"], "postgres://a:b@127.0.0.1:1/c?d=e");

@@ -63,14 +63,11 @@ async fn main() -> ExitCode {
 
 /// An error and its causes on one line; a cause that the words before it already hold is not said again.
 fn told(error: &anyhow::Error) -> String {
-    error
-        .chain()
-        .map(ToString::to_string)
-        .fold(String::new(), |said, cause| match said.as_str() {
-            "" => cause,
-            before if before.contains(&cause) => said,
-            _ => format!("{said}: {cause}"),
-        })
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        before if before.contains(&cause) => said,
+        _ => format!("{said}: {cause}"),
+    })
 }
 
 #[cfg(test)]
@@ -80,13 +77,9 @@ mod tests {
 
     #[test]
     fn a_cause_is_told_once() {
-        let error = anyhow!("no route")
-            .context("cannot connect: no route")
-            .context("migrating");
+        let error = anyhow!("no route").context("cannot connect: no route").context("migrating");
         assert_eq!(super::told(&error), "migrating: cannot connect: no route");
-        let error = Err::<(), _>(anyhow!("disk full"))
-            .context("cannot write")
-            .unwrap_err();
+        let error = Err::<(), _>(anyhow!("disk full")).context("cannot write").unwrap_err();
         assert_eq!(super::told(&error), "cannot write: disk full");
     }
 }

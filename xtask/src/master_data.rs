@@ -54,11 +54,7 @@ pub struct Orders<'a> {
 /// # Errors
 /// The statement's.
 pub async fn add_tenant(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<()> {
-    sqlx::query("insert into tenant (id, name) values ($1, $2)")
-        .bind(id)
-        .bind(name)
-        .execute(conn)
-        .await?;
+    sqlx::query("insert into tenant (id, name) values ($1, $2)").bind(id).bind(name).execute(conn).await?;
     Ok(())
 }
 

@@ -94,10 +94,7 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         inventory: HashMap::new(),
         announced: false,
     };
-    let partner = Arc::new(Partner {
-        database,
-        memory: Mutex::new(memory),
-    });
+    let partner = Arc::new(Partner { database, memory: Mutex::new(memory) });
     let router = Router::new()
         .route("/webhooks/{destination_id}", post(take_event))
         .route("/received", get(list_received))
@@ -148,18 +145,9 @@ async fn take_event(
 
 fn announce(received: &Received) {
     let body: serde_json::Value = serde_json::from_str(&received.body).unwrap_or_default();
-    let id = received
-        .headers
-        .get("webhook-id")
-        .map_or("no webhook-id", String::as_str);
-    let signature = if received.signature_valid {
-        "valid"
-    } else {
-        "NOT VALID"
-    };
-    let written = body["timestamp"]
-        .as_str()
-        .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    let id = received.headers.get("webhook-id").map_or("no webhook-id", String::as_str);
+    let signature = if received.signature_valid { "valid" } else { "NOT VALID" };
+    let written = body["timestamp"].as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
     let waited = written.map_or(0.0, |at| jiff::Timestamp::now().duration_since(at).as_secs_f32());
     println!(
         "\n✓ the first event reached the partner: {} ({id}), signature {signature}, {waited:.1} s after it was written",
@@ -203,10 +191,7 @@ async fn behave(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode
     let wanted: Behave = match serde_json::from_slice(&body) {
         Ok(wanted) => wanted,
         Err(error) => {
-            return (
-                StatusCode::BAD_REQUEST,
-                format!("not {{\"status\":…}}: {error}\n"),
-            );
+            return (StatusCode::BAD_REQUEST, format!("not {{\"status\":…}}: {error}\n"));
         }
     };
     match StatusCode::from_u16(wanted.status) {
@@ -222,10 +207,7 @@ async fn behave(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode
 async fn set_inventory(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode, String) {
     match serde_json::from_slice::<Inventory>(&body) {
         Ok(reported) => {
-            partner
-                .memory()
-                .inventory
-                .insert(reported.account.clone(), reported);
+            partner.memory().inventory.insert(reported.account.clone(), reported);
             (StatusCode::OK, String::new())
         }
         Err(error) => (
@@ -242,13 +224,7 @@ async fn report_inventory(
     State(partner): State<Arc<Partner>>,
     Path(account): Path<String>,
 ) -> Result<Json<Inventory>, StatusCode> {
-    partner
-        .memory()
-        .inventory
-        .get(&account)
-        .cloned()
-        .map(Json)
-        .ok_or(StatusCode::NOT_FOUND)
+    partner.memory().inventory.get(&account).cloned().map(Json).ok_or(StatusCode::NOT_FOUND)
 }
 
 #[cfg(test)]

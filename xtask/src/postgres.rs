@@ -52,12 +52,7 @@ impl Cluster {
                  in a container: without the seccomp profile that forbids them)"
             );
         }
-        Ok(Self {
-            programs: venv.postgres_programs()?,
-            log: data.with_extension("log"),
-            data,
-            as_root,
-        })
+        Ok(Self { programs: venv.postgres_programs()?, log: data.with_extension("log"), data, as_root })
     }
 
     /// Whether the data folder has to be made first. Its state is said in one sentence when it can be neither used
@@ -74,10 +69,7 @@ impl Cluster {
             Ok(version) => format!("is of PostgreSQL {:?}, not {MAJOR}", version.trim()),
             Err(_) => "is no PostgreSQL data folder (its PG_VERSION cannot be read)".to_owned(),
         };
-        bail!(
-            "{} {problem}: `cargo xtask dev --fresh` starts over with an empty database",
-            data.display()
-        )
+        bail!("{} {problem}: `cargo xtask dev --fresh` starts over with an empty database", data.display())
     }
 
     /// Makes the data folder, whole or not at all.
@@ -102,9 +94,7 @@ impl Cluster {
         match purpose {
             Purpose::Development(password) => {
                 write_private(&password_file, password)?;
-                command
-                    .args(["-A", "scram-sha-256", "--pwfile"])
-                    .arg(&password_file);
+                command.args(["-A", "scram-sha-256", "--pwfile"]).arg(&password_file);
             }
             Purpose::Test => {
                 command.args(["-A", "trust", "--no-sync"]);
@@ -133,10 +123,7 @@ impl Cluster {
             self.stop_leftover().await?;
             remove(&self.log)?;
             let mut command = self.pg_ctl();
-            command
-                .arg("-l")
-                .arg(&self.log)
-                .args(["-w", "-t", "120", "-o", &options, "start"]);
+            command.arg("-l").arg(&self.log).args(["-w", "-t", "120", "-o", &options, "start"]);
             if process::output(&mut command).await?.status.success() {
                 return Ok(());
             }
@@ -169,9 +156,7 @@ impl Cluster {
         }
         let mut command = self.pg_ctl();
         command.args(["-m", "immediate", "-w", "-t", "30", "stop"]);
-        process::succeed("PostgreSQL does not stop", &mut command)
-            .await
-            .map(|_| ())
+        process::succeed("PostgreSQL does not stop", &mut command).await.map(|_| ())
     }
 
     /// The server's process id, where one runs on this data folder.
@@ -210,18 +195,11 @@ impl Cluster {
 
 /// What a server that did not start says about it, on one line.
 fn reason(log: &str) -> String {
-    let fatal = log
-        .lines()
-        .find_map(|line| line.split_once("FATAL: ").or_else(|| line.split_once("PANIC: ")));
+    let fatal =
+        log.lines().find_map(|line| line.split_once("FATAL: ").or_else(|| line.split_once("PANIC: ")));
     match fatal {
         Some((_, reason)) => reason.trim().to_owned(),
-        None => log
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
-            .chars()
-            .take(300)
-            .collect(),
+        None => log.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect(),
     }
 }
 
@@ -245,17 +223,9 @@ mod tests {
         assert!(Cluster::is_new(&dir).unwrap());
         std::fs::write(dir.join("base"), "").unwrap();
         let refused = Cluster::is_new(&dir).unwrap_err().to_string();
-        assert!(
-            refused.contains("PG_VERSION") && refused.contains("--fresh"),
-            "{refused}"
-        );
+        assert!(refused.contains("PG_VERSION") && refused.contains("--fresh"), "{refused}");
         std::fs::write(dir.join("PG_VERSION"), "15\n").unwrap();
-        assert!(
-            Cluster::is_new(&dir)
-                .unwrap_err()
-                .to_string()
-                .contains("of PostgreSQL \"15\"")
-        );
+        assert!(Cluster::is_new(&dir).unwrap_err().to_string().contains("of PostgreSQL \"15\""));
         std::fs::write(dir.join("PG_VERSION"), format!("{MAJOR}\n")).unwrap();
         assert!(!Cluster::is_new(&dir).unwrap());
         std::fs::remove_dir_all(dir).unwrap();

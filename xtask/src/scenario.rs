@@ -1,5 +1,7 @@
 //! `cargo xtask scenario`: a new tenant in the running stack, as JSON on standard output.
 
+use std::io::Write;
+
 use anyhow::{Context, Result};
 use clap::value_parser;
 use serde_json::json;
@@ -109,11 +111,7 @@ pub async fn run(args: Args) -> Result<()> {
     for (id, name) in ids.users {
         users.push(json!({ "id": id, "displayName": name, "token": issuer.token(ids.tenant, id)? }));
     }
-    let skus = ids
-        .skus
-        .iter()
-        .zip(&ids.codes)
-        .map(|(id, code)| json!({ "id": id, "code": code }));
+    let skus = ids.skus.iter().zip(&ids.codes).map(|(id, code)| json!({ "id": id, "code": code }));
     let printed = json!({
         "tenantId": ids.tenant,
         "users": users,
@@ -129,8 +127,11 @@ pub async fn run(args: Args) -> Result<()> {
         "threeplAccount": ids.threepl_account,
         "threeplSecret": ids.threepl_secret,
     });
-    println!("{printed}");
-    Ok(())
+    match writeln!(std::io::stdout(), "{printed}") {
+        // Whoever reads has read enough (`| head`).
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &str) -> Result<()> {
@@ -138,16 +139,7 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
     master_data::add_tenant(conn, tenant, "Scenario").await?;
     for (id, display_name) in ids.users {
         let email = format!("{id}@scenario.example");
-        master_data::add_user(
-            conn,
-            tenant,
-            &User {
-                id,
-                display_name,
-                email: &email,
-            },
-        )
-        .await?;
+        master_data::add_user(conn, tenant, &User { id, display_name, email: &email }).await?;
     }
     master_data::add_customer(
         conn,
@@ -179,13 +171,9 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
         unit_price_minor: UNIT_PRICE_MINOR,
     };
     // The lines' foreign keys hold by construction; looked up one by one, a million lines would take half a minute.
-    sqlx::query("set local session_replication_role = replica")
-        .execute(&mut *conn)
-        .await?;
+    sqlx::query("set local session_replication_role = replica").execute(&mut *conn).await?;
     master_data::add_orders(conn, tenant, &orders).await?;
-    sqlx::query("set local session_replication_role = origin")
-        .execute(&mut *conn)
-        .await?;
+    sqlx::query("set local session_replication_role = origin").execute(&mut *conn).await?;
     sqlx::query(
         "insert into invoice (tenant_id, id, customer_id, total_minor, currency)
          select $1, id, $2, $3, $4 from unnest($5::uuid[]) as i(id)",

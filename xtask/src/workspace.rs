@@ -88,12 +88,7 @@ pub fn try_lock(path: &Path) -> Result<Option<File>> {
 pub fn write_private(path: &Path, content: &str) -> Result<()> {
     let part = path.with_extension("part");
     let write = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&part)?;
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&part)?;
         file.write_all(content.as_bytes())?;
         file.sync_all()?;
         fs::rename(&part, path)

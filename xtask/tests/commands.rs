@@ -10,25 +10,15 @@ use sha2::{Digest, Sha256};
 use shared::testing::TestDb;
 
 fn xtask(db: &TestDb, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(args)
-        .env("DATABASE_URL", &db.owner_url)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_xtask")).args(args).env("DATABASE_URL", &db.owner_url).output().unwrap()
 }
 
 /// Runs a command that must succeed and reads the JSON objects that it prints, one a line.
 fn printed(db: &TestDb, args: &[&str]) -> Vec<Value> {
     let output = xtask(db, args);
-    assert!(
-        output.status.success(),
-        "{args:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn text(value: &Value) -> &str {
@@ -68,11 +58,7 @@ fn scenario(db: &TestDb, args: &[&str]) -> Value {
         .env("HOLDFAST_DEV_ENV", env.path())
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -85,18 +71,7 @@ fn names(object: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_scenario_has_the_promised_members_and_what_they_name_is_there() {
     let db = TestDb::create().await;
-    let args = [
-        "--skus",
-        "3",
-        "--on-hand",
-        "7",
-        "--orders",
-        "4",
-        "--order-qty",
-        "2",
-        "--invoices",
-        "5",
-    ];
+    let args = ["--skus", "3", "--on-hand", "7", "--orders", "4", "--order-qty", "2", "--invoices", "5"];
     let s = scenario(&db, &[&args[..], &["--credit-limit-minor", "90000"]].concat());
     assert_eq!(
         names(&s),
@@ -122,10 +97,7 @@ async fn a_scenario_has_the_promised_members_and_what_they_name_is_there() {
         (&5000.into(), &"USD".into())
     );
     let len = |name: &str| s[name].as_array().unwrap().len();
-    assert_eq!(
-        (len("users"), len("skus"), len("orders"), len("invoices")),
-        (2, 3, 4, 5)
-    );
+    assert_eq!((len("users"), len("skus"), len("orders"), len("invoices")), (2, 3, 4, 5));
 
     let counts: String = db
         .scalar(
@@ -159,10 +131,7 @@ async fn a_bare_scenario_is_two_orders_over_the_last_six() {
     validation.set_issuer(&["i"]);
     let key = jsonwebtoken::DecodingKey::from_secret(b"of a stack that runs, 32 bytes or more").unwrap();
     let token = jsonwebtoken::decode::<Value>(text(&s["users"][0]["token"]), &key, &validation).unwrap();
-    assert_eq!(
-        (&token.claims["sub"], &token.claims["org"]),
-        (&s["users"][0]["id"], &s["tenantId"])
-    );
+    assert_eq!((&token.claims["sub"], &token.claims["org"]), (&s["users"][0]["id"], &s["tenantId"]));
     assert_eq!(token.claims["scp"], "orders:write orders:read outbox:admin");
     assert!(standardwebhooks::Webhook::new(text(&s["destinationSecret"])).is_ok());
 }
@@ -185,20 +154,10 @@ async fn an_api_key_is_shown_once_and_only_its_hash_is_kept() {
             "edi@alder.example",
         ],
     )[0];
-    let issue = [
-        "admin",
-        "api-key",
-        "issue",
-        "--tenant",
-        text(&tenant),
-        "--user",
-        text(&user["id"]),
-        "--scopes",
-    ];
-    let issued = &printed(
-        &db,
-        &[&issue[..], &["orders:read,orders:write", "--expires-days", "7"]].concat(),
-    )[0];
+    let issue =
+        ["admin", "api-key", "issue", "--tenant", text(&tenant), "--user", text(&user["id"]), "--scopes"];
+    let issued =
+        &printed(&db, &[&issue[..], &["orders:read,orders:write", "--expires-days", "7"]].concat())[0];
     let key = text(&issued["key"]);
     assert!(key.starts_with("hf_") && key.len() == 3 + 64, "{key}");
 
@@ -206,17 +165,12 @@ async fn an_api_key_is_shown_once_and_only_its_hash_is_kept() {
     assert_eq!(stored, hex::encode(Sha256::digest(key.as_bytes())));
     let listed = &printed(&db, &["admin", "api-key", "list"])[0];
     assert!(listed.get("key").is_none() && listed["revokedAt"].is_null());
-    assert_eq!(
-        listed["scopes"],
-        serde_json::json!(["orders:read", "orders:write"])
-    );
+    assert_eq!(listed["scopes"], serde_json::json!(["orders:read", "orders:write"]));
 
     printed(&db, &["admin", "api-key", "revoke", "--id", text(&issued["id"])]);
     assert!(printed(&db, &["admin", "api-key", "list"])[0]["revokedAt"].is_string());
     assert!(
-        !xtask(&db, &[&issue[..], &["orders:all"]].concat())
-            .status
-            .success(),
+        !xtask(&db, &[&issue[..], &["orders:all"]].concat()).status.success(),
         "a scope that does not exist"
     );
 }
@@ -227,55 +181,29 @@ async fn a_csv_import_can_be_repeated_and_counts_stock_once() {
     let tenant = printed(&db, &["admin", "tenant", "create", "--name", "Alder"])[0]["id"].clone();
     let import = |what: &str, csv: &str| {
         let file = File::with(csv);
-        xtask(
-            &db,
-            &["admin", "import", "--tenant", text(&tenant), what, file.path()],
-        )
+        xtask(&db, &["admin", "import", "--tenant", text(&tenant), what, file.path()])
     };
     let added = |what: &str, csv: &str| {
         let output = import(what, csv);
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
-        (
-            printed["added"].as_u64().unwrap(),
-            printed["thereAlready"].as_u64().unwrap(),
-        )
+        (printed["added"].as_u64().unwrap(), printed["thereAlready"].as_u64().unwrap())
     };
     let styles = "name,currency,wholesaleMinor,msrpMinor\n\"Jacket, Harbor\",USD,8900,19800\n";
     let skus = "code,style\nHJ-S,\"Jacket, Harbor\"\nHJ-M,\"Jacket, Harbor\"\n";
     let stock = "code,onHand\nHJ-S,6\nHJ-M,0\n";
     assert_eq!(added("styles", styles), (1, 0));
     assert_eq!(added("skus", skus), (2, 0));
-    assert_eq!(
-        added(
-            "customers",
-            "name,currency,creditLimitMinor\nNorth,USD,\nSouth,USD,5000\n"
-        ),
-        (2, 0)
-    );
+    assert_eq!(added("customers", "name,currency,creditLimitMinor\nNorth,USD,\nSouth,USD,5000\n"), (2, 0));
     assert_eq!(added("stock", stock), (1, 1));
     assert_eq!(
-        (
-            added("styles", styles),
-            added("skus", skus),
-            added("stock", stock)
-        ),
+        (added("styles", styles), added("skus", skus), added("stock", stock)),
         ((0, 1), (0, 2), (0, 2))
     );
 
     for (csv, problem) in [
-        (
-            "code,onHand\nHJ-M,3\nHJ-X,1\n",
-            "line 3: there is no SKU \"HJ-X\"",
-        ),
-        (
-            "code,onHand\nHJ-M,3\nHJ-M,3\n",
-            "line 3: SKU \"HJ-M\" stands on an earlier line",
-        ),
+        ("code,onHand\nHJ-M,3\nHJ-X,1\n", "line 3: there is no SKU \"HJ-X\""),
+        ("code,onHand\nHJ-M,3\nHJ-M,3\n", "line 3: SKU \"HJ-M\" stands on an earlier line"),
         ("code,onHand\nHJ-M,-3\n", "line 2: -3 on hand"),
         ("code,onHand\nHJ-M,many\n", "line 2"),
     ] {
@@ -318,15 +246,8 @@ async fn migrating_again_and_side_by_side_keeps_what_is_there() {
         .collect();
     for child in migrating {
         let output = child.wait_with_output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_eq!(
-        dbs[0].scalar::<i64>("select count(*) from wholesale_order").await,
-        2
-    );
+    assert_eq!(dbs[0].scalar::<i64>("select count(*) from wholesale_order").await, 2);
     dbs[0].assert_consistent().await;
 }

@@ -61,41 +61,26 @@ async fn an_event_comes_with_a_true_deadline_an_id_of_its_own_and_lambdas_enviro
     let (first, second) = (echo(&sandbox).await, echo(&sandbox).await);
     let id = "lambda-runtime-aws-request-id";
     assert_ne!(first["headers"][id], second["headers"][id]);
-    let deadline_ms: f64 = first["headers"]["lambda-runtime-deadline-ms"]
-        .as_str()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let deadline_ms: f64 = first["headers"]["lambda-runtime-deadline-ms"].as_str().unwrap().parse().unwrap();
     let left_ms = deadline_ms - first["nowMs"].as_f64().unwrap();
-    assert!(
-        left_ms > 0.0 && left_ms <= AMPLE.as_millis() as f64,
-        "{left_ms} ms left"
-    );
+    assert!(left_ms > 0.0 && left_ms <= AMPLE.as_millis() as f64, "{left_ms} ms left");
     let environment = first["environment"].as_object().unwrap();
     assert_eq!(environment["AWS_LAMBDA_FUNCTION_NAME"], "echo");
     assert_eq!(environment["OWN"], "1");
-    assert!(
-        !environment.contains_key("CARGO_MANIFEST_DIR"),
-        "the caller's environment leaks"
-    );
+    assert!(!environment.contains_key("CARGO_MANIFEST_DIR"), "the caller's environment leaks");
 }
 
 #[tokio::test]
 async fn a_failure_arrives_in_the_functions_words_and_the_sandbox_goes_on() {
     let sandbox = Sandbox::start(&function("fail")).await.unwrap();
     let error = sandbox.invoke(event("fail"), AMPLE).await.unwrap_err();
-    assert!(
-        matches!(&error, SandboxError::Function(said) if said.contains("on purpose")),
-        "{error}"
-    );
+    assert!(matches!(&error, SandboxError::Function(said) if said.contains("on purpose")), "{error}");
     echo(&sandbox).await;
 }
 
 #[tokio::test]
 async fn a_function_that_cannot_start_says_why() {
-    let sandbox = Sandbox::start(&function("broken").env("BROKEN", "1"))
-        .await
-        .unwrap();
+    let sandbox = Sandbox::start(&function("broken").env("BROKEN", "1")).await.unwrap();
     let error = sandbox.invoke(event("echo"), AMPLE).await.unwrap_err();
     assert!(
         matches!(&error, SandboxError::Init(said) if said.contains("Runtime.ConfigError") && said.contains("no database")),
@@ -106,26 +91,17 @@ async fn a_function_that_cannot_start_says_why() {
 #[tokio::test]
 async fn a_function_that_outlives_its_timeout_is_killed() {
     let sandbox = Sandbox::start(&function("hang")).await.unwrap();
-    let error = sandbox
-        .invoke(event("hang"), Duration::from_millis(300))
-        .await
-        .unwrap_err();
+    let error = sandbox.invoke(event("hang"), Duration::from_millis(300)).await.unwrap_err();
     assert!(matches!(error, SandboxError::TimedOut(_)), "{error}");
     assert!(!sandbox.is_running());
-    assert!(matches!(
-        sandbox.invoke(event("echo"), AMPLE).await,
-        Err(SandboxError::Ended(_))
-    ));
+    assert!(matches!(sandbox.invoke(event("echo"), AMPLE).await, Err(SandboxError::Ended(_))));
 }
 
 #[tokio::test]
 async fn a_process_that_dies_ends_its_invocation_at_once() {
     let sandbox = Sandbox::start(&function("exit")).await.unwrap();
     let error = sandbox.invoke(event("exit"), AMPLE).await.unwrap_err();
-    assert!(
-        matches!(&error, SandboxError::Ended(status) if status.contains('3')),
-        "{error}"
-    );
+    assert!(matches!(&error, SandboxError::Ended(status) if status.contains('3')), "{error}");
 }
 
 #[tokio::test]

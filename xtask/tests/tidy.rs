@@ -26,41 +26,24 @@ fn yaml(path: &str) -> Yaml {
 }
 
 fn stdout(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = Command::new(program).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// All files that are in the repository, or would be with the next commit: path and text. What is not text is left out.
 fn files() -> BTreeMap<String, String> {
-    let listed = stdout(
-        "git",
-        &["ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-    );
+    let listed = stdout("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let files: BTreeMap<String, String> = listed
         .split_terminator('\0')
         .filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(root().join(path)).ok()?)))
         .collect();
-    assert!(
-        files.contains_key("Cargo.toml"),
-        "git lists no files of this project"
-    );
+    assert!(files.contains_key("Cargo.toml"), "git lists no files of this project");
     files
 }
 
 fn metadata() -> Json {
-    let cargo = stdout(
-        env!("CARGO"),
-        &["metadata", "--no-deps", "--offline", "--format-version", "1"],
-    );
+    let cargo = stdout(env!("CARGO"), &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
     serde_json::from_str(&cargo).unwrap()
 }
 
@@ -88,9 +71,8 @@ type Route = (String, String, String);
 /// What the local router sends where (`cargo lambda watch`).
 fn router(metadata: &Json) -> BTreeSet<Route> {
     let text = |value: &Json| value.as_str().unwrap().to_owned();
-    let paths = metadata["metadata"]["lambda"]["watch"]["router"]
-        .as_object()
-        .expect("a watch router in Cargo.toml");
+    let paths =
+        metadata["metadata"]["lambda"]["watch"]["router"].as_object().expect("a watch router in Cargo.toml");
     let routes = paths.iter().flat_map(|(path, routes)| {
         routes
             .as_array()
@@ -103,18 +85,11 @@ fn router(metadata: &Json) -> BTreeSet<Route> {
 
 /// A value under its CloudFormation tag, if it has one.
 fn bare(value: &Yaml) -> &Yaml {
-    if let Yaml::Tagged(tagged) = value {
-        &tagged.value
-    } else {
-        value
-    }
+    if let Yaml::Tagged(tagged) = value { &tagged.value } else { value }
 }
 
 fn string(value: &Yaml) -> String {
-    bare(value)
-        .as_str()
-        .unwrap_or_else(|| panic!("not a string: {value:?}"))
-        .to_owned()
+    bare(value).as_str().unwrap_or_else(|| panic!("not a string: {value:?}")).to_owned()
 }
 
 /// The template's functions by the crate that their name ends with: resource id and resource.
@@ -125,10 +100,8 @@ fn deployed() -> BTreeMap<String, (String, Yaml)> {
         .filter(|(_, resource)| resource["Type"] == "AWS::Serverless::Function")
         .map(|(id, resource)| {
             let name = string(&resource["Properties"]["FunctionName"]);
-            let krate = name
-                .strip_prefix("${AWS::StackName}-")
-                .expect("names begin with the stack's")
-                .to_owned();
+            let krate =
+                name.strip_prefix("${AWS::StackName}-").expect("names begin with the stack's").to_owned();
             (krate, (string(id), resource.clone()))
         })
         .collect()
@@ -153,17 +126,13 @@ fn template_routes() -> BTreeSet<Route> {
 
 fn openapi_routes() -> BTreeSet<(String, String)> {
     let openapi = yaml("openapi.yaml");
-    let methods = [
-        "get", "put", "post", "delete", "options", "head", "patch", "trace",
-    ];
+    let methods = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
     let paths = openapi["paths"].as_mapping().unwrap().iter();
     paths
         .flat_map(|(path, item)| {
             let operations = item.as_mapping().unwrap().keys().map(string);
             let operations = operations.filter(|name| methods.contains(&name.as_str()));
-            operations
-                .map(|method| (method.to_uppercase(), string(path)))
-                .collect::<Vec<_>>()
+            operations.map(|method| (method.to_uppercase(), string(path))).collect::<Vec<_>>()
         })
         .collect()
 }
@@ -172,20 +141,9 @@ fn openapi_routes() -> BTreeSet<(String, String)> {
 fn the_deployed_the_local_and_the_documented_routes_are_the_same() {
     let local = router(&metadata());
     assert!(!local.is_empty());
-    assert_eq!(
-        template_routes(),
-        local,
-        "template.yaml, the watch router in Cargo.toml"
-    );
-    let local: BTreeSet<_> = local
-        .into_iter()
-        .map(|(method, path, _)| (method, path))
-        .collect();
-    assert_eq!(
-        openapi_routes(),
-        local,
-        "openapi.yaml, the watch router in Cargo.toml"
-    );
+    assert_eq!(template_routes(), local, "template.yaml, the watch router in Cargo.toml");
+    let local: BTreeSet<_> = local.into_iter().map(|(method, path, _)| (method, path)).collect();
+    assert_eq!(openapi_routes(), local, "openapi.yaml, the watch router in Cargo.toml");
 }
 
 #[test]
@@ -199,10 +157,7 @@ fn every_function_crate_is_deployed_under_its_name() {
         "template.yaml, functions/"
     );
     for (krate, (id, resource)) in deployed {
-        let pascal: String = krate
-            .split('-')
-            .map(|word| word[..1].to_uppercase() + &word[1..])
-            .collect();
+        let pascal: String = krate.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
         assert_eq!(id, pascal, "the resource of {krate}");
         assert_eq!(string(&resource["Metadata"]["BuildProperties"]["Binary"]), krate);
     }
@@ -225,12 +180,9 @@ fn functions_import_shared_and_never_each_other() {
 #[test]
 fn no_source_file_is_too_long() {
     let files = files();
-    let sources = files
-        .iter()
-        .filter(|(path, _)| path.ends_with(".rs") || path.ends_with(".sql"));
-    let long = sources
-        .map(|(path, text)| (path, text.lines().count()))
-        .filter(|(_, lines)| *lines > MAX_LINES);
+    let sources = files.iter().filter(|(path, _)| path.ends_with(".rs") || path.ends_with(".sql"));
+    let long =
+        sources.map(|(path, text)| (path, text.lines().count())).filter(|(_, lines)| *lines > MAX_LINES);
     assert_eq!(long.collect::<Vec<_>>(), []);
 }
 
@@ -239,11 +191,7 @@ fn codes(text: &str, function: &str, position: usize, quote: char) -> BTreeSet<S
     let calls = text.split(function).skip(1);
     calls
         .filter_map(|call| {
-            let argument = call
-                .splitn(position + 2, ',')
-                .nth(position)?
-                .trim()
-                .strip_prefix(quote)?;
+            let argument = call.splitn(position + 2, ',').nth(position)?.trim().strip_prefix(quote)?;
             let (code, _) = argument.split_once(quote)?;
             Some(code.to_owned())
         })
@@ -255,9 +203,7 @@ fn documented_codes(value: &Yaml, found: &mut BTreeSet<String>) {
     match value {
         Yaml::Mapping(members) => {
             found.extend(value["error"]["const"].as_str().map(str::to_owned));
-            members
-                .values()
-                .for_each(|member| documented_codes(member, found));
+            members.values().for_each(|member| documented_codes(member, found));
         }
         Yaml::Sequence(items) => items.iter().for_each(|item| documented_codes(item, found)),
         _ => {}
@@ -267,64 +213,34 @@ fn documented_codes(value: &Yaml, found: &mut BTreeSet<String>) {
 #[test]
 fn every_error_code_is_documented_and_none_besides() {
     let mut raised = codes(&read("shared/src/error.rs"), "Self::new(", 1, '"');
-    assert!(
-        raised.contains("unavailable"),
-        "error.rs is no longer read right: {raised:?}"
-    );
+    assert!(raised.contains("unavailable"), "error.rs is no longer read right: {raised:?}");
     for (path, text) in files() {
         if path.starts_with("migrations/functions/") {
             raised.extend(codes(&text, "holdfast.refusal(", 1, '\''));
         }
     }
-    assert!(
-        raised.contains("insufficient_ats"),
-        "the SQL is no longer read right: {raised:?}"
-    );
+    assert!(raised.contains("insufficient_ats"), "the SQL is no longer read right: {raised:?}");
     let mut documented = BTreeSet::new();
     documented_codes(&yaml("openapi.yaml")["components"]["schemas"], &mut documented);
     assert_eq!(documented, raised, "openapi.yaml, the code");
 }
 
 /// What the names of event types begin with.
-const AGGREGATES: [&str; 7] = [
-    "order",
-    "style",
-    "sku",
-    "invoice",
-    "inventory",
-    "inbox",
-    "destination",
-];
+const AGGREGATES: [&str; 7] = ["order", "style", "sku", "invoice", "inventory", "inbox", "destination"];
 
 #[test]
 fn every_event_type_is_documented_and_none_besides() {
     let mut emitted = BTreeSet::new();
-    for (_, text) in files()
-        .iter()
-        .filter(|(path, _)| path.starts_with("migrations/functions/"))
-    {
+    for (_, text) in files().iter().filter(|(path, _)| path.starts_with("migrations/functions/")) {
         // Where the literals stand is of no matter: no other literal looks like the name of an event.
         emitted.extend(text.split('\'').map(str::to_owned).filter(|literal| {
-            let named = literal
-                .split_once('.')
-                .is_some_and(|(first, _)| AGGREGATES.contains(&first));
-            named
-                && literal
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
+            let named = literal.split_once('.').is_some_and(|(first, _)| AGGREGATES.contains(&first));
+            named && literal.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
         }));
     }
-    assert!(
-        emitted.contains("sku.ats_changed"),
-        "the SQL is no longer read right: {emitted:?}"
-    );
+    assert!(emitted.contains("sku.ats_changed"), "the SQL is no longer read right: {emitted:?}");
     let openapi = yaml("openapi.yaml");
-    let documented: BTreeSet<String> = openapi["webhooks"]
-        .as_mapping()
-        .unwrap()
-        .keys()
-        .map(string)
-        .collect();
+    let documented: BTreeSet<String> = openapi["webhooks"].as_mapping().unwrap().keys().map(string).collect();
     assert_eq!(documented, emitted, "openapi.yaml, the code");
 }
 
@@ -337,12 +253,9 @@ fn every_function_has_a_sample_event_on_a_route_of_its_own() {
     for (path, text) in files.iter().filter(|(path, _)| path.starts_with("events/")) {
         let event: Json = serde_json::from_str(text).unwrap_or_else(|error| panic!("{path}: {error}"));
         let name = path.trim_start_matches("events/").trim_end_matches(".json");
-        let named = functions
-            .keys()
-            .filter(|krate| name == *krate || name.starts_with(&format!("{krate}-")));
-        let krate = named
-            .max_by_key(|krate| krate.len())
-            .unwrap_or_else(|| panic!("{path} names no function"));
+        let named = functions.keys().filter(|krate| name == *krate || name.starts_with(&format!("{krate}-")));
+        let krate =
+            named.max_by_key(|krate| krate.len()).unwrap_or_else(|| panic!("{path} names no function"));
         if let Some(route) = event["routeKey"].as_str() {
             let (method, route) = route.split_once(' ').unwrap();
             let route = (method.to_owned(), route.to_owned(), krate.clone());
@@ -376,11 +289,7 @@ fn nothing_is_left_undone() {
 
 #[test]
 fn no_file_names_a_folder_of_somebodys_machine() {
-    let folders = [
-        concat!("/wo", "rk/"),
-        concat!("/ro", "ot/"),
-        concat!("/ho", "me/"),
-    ];
+    let folders = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
     let named = lines(|line| folders.iter().any(|folder| line.contains(folder)));
     assert_eq!(named, Vec::<String>::new());
 }

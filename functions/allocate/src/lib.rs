@@ -22,14 +22,6 @@ async fn allocate(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Pr
     };
     let order = order_id(id);
     let path = order.clone().map(|order| format!("/orders/{order}/allocate"));
-    let (call, lines) = endpoint
-        .mutation(incoming, Scope::OrdersWrite, path, stock::read_lines)
-        .await?;
-    once_fused(
-        &endpoint.db,
-        stock::ALLOCATE,
-        &call,
-        stock::arguments(order?, &lines),
-    )
-    .await
+    let (call, lines) = endpoint.mutation(incoming, Scope::OrdersWrite, path, stock::read_lines).await?;
+    once_fused(&endpoint.db, stock::ALLOCATE, &call, stock::arguments(order?, &lines)).await
 }

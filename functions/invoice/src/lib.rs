@@ -23,5 +23,8 @@ async fn invoice(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Pro
     let order = order_id(id);
     let path = order.clone().map(|order| format!("/orders/{order}/invoices"));
     let (call, ()) = endpoint.mutation(incoming, Scope::OrdersWrite, path, orders::read_empty).await?;
-    once(&endpoint.db, &call, &order?, |connection, call, order| Box::pin(orders::invoice(connection, call, *order))).await
+    once(&endpoint.db, &call, &order?, |connection, call, order| {
+        Box::pin(orders::invoice(connection, call, *order))
+    })
+    .await
 }

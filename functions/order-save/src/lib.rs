@@ -42,9 +42,14 @@ async fn save(endpoint: &Endpoint, incoming: &Incoming, id: &str) -> Result<Answ
     let path = order.clone().map(|order| format!("/orders/{order}"));
     let (call, (fields, precondition)) =
         endpoint.versioned_mutation(incoming, Scope::OrdersWrite, path, orders::read_save).await?;
-    once(&endpoint.db, &call, &(order?, precondition, fields), |connection, call, (order, precondition, fields)| {
-        Box::pin(orders::save(connection, call, *order, precondition, fields))
-    })
+    once(
+        &endpoint.db,
+        &call,
+        &(order?, precondition, fields),
+        |connection, call, (order, precondition, fields)| {
+            Box::pin(orders::save(connection, call, *order, precondition, fields))
+        },
+    )
     .await
 }
 
@@ -52,5 +57,8 @@ async fn cancel(endpoint: &Endpoint, incoming: &Incoming, id: &str) -> Result<An
     let order = order_id(id);
     let path = order.clone().map(|order| format!("/orders/{order}/cancel"));
     let (call, ()) = endpoint.mutation(incoming, Scope::OrdersWrite, path, orders::read_empty).await?;
-    once(&endpoint.db, &call, &order?, |connection, call, order| Box::pin(orders::cancel(connection, call, *order))).await
+    once(&endpoint.db, &call, &order?, |connection, call, order| {
+        Box::pin(orders::cancel(connection, call, *order))
+    })
+    .await
 }

@@ -39,11 +39,7 @@ async fn query(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Probl
     let Some(read) = read.transpose() else {
         return alive(endpoint).await;
     };
-    let read = if incoming.body.len() > MAX_BODY_BYTES {
-        Err(Problem::body_too_large())
-    } else {
-        read
-    };
+    let read = if incoming.body.len() > MAX_BODY_BYTES { Err(Problem::body_too_large()) } else { read };
     let (caller, read) = endpoint.reader(incoming, Scope::OrdersRead, read).await?;
     read.answer(&endpoint.db, &caller).await
 }

@@ -49,13 +49,7 @@ impl Retention {
             inbox_days: inbox_days.max(INBOX_RETENTION_MIN_DAYS),
             outbox_days: outbox_days.max(0),
         };
-        if kept
-            != (Self {
-                keys_hours,
-                inbox_days,
-                outbox_days,
-            })
-        {
+        if kept != (Self { keys_hours, inbox_days, outbox_days }) {
             tracing::warn!(?kept, "retention raised to what is promised");
         }
         kept
@@ -110,10 +104,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            batch: 1000,
-            margin: Duration::from_secs(8),
-        }
+        Self { batch: 1000, margin: Duration::from_secs(8) }
     }
 }
 
@@ -157,15 +148,12 @@ pub async fn run_once(
                 return Ok(summary);
             }
             let deleted = db
-                .run(
-                    &(kind, db.persistent(), retention, limits.batch),
-                    |connection, asked| {
-                        let (kind, persistent, retention, batch) = *asked;
-                        Box::pin(async move {
-                            Ok(delete_batch(connection, kind, persistent, retention, batch).await?)
-                        })
-                    },
-                )
+                .run(&(kind, db.persistent(), retention, limits.batch), |connection, asked| {
+                    let (kind, persistent, retention, batch) = *asked;
+                    Box::pin(async move {
+                        Ok(delete_batch(connection, kind, persistent, retention, batch).await?)
+                    })
+                })
                 .await?;
             match kind {
                 Kind::Keys => summary.keys += deleted,
@@ -194,12 +182,7 @@ async fn delete_batch(
             return outbox::reap_delivered(connection, persistent, retention.outbox_days, batch).await;
         }
     };
-    let deleted = sqlx::query(sql)
-        .bind(age)
-        .bind(batch)
-        .persistent(persistent)
-        .execute(connection)
-        .await?;
+    let deleted = sqlx::query(sql).bind(age).bind(batch).persistent(persistent).execute(connection).await?;
     Ok(deleted.rows_affected())
 }
 
@@ -210,9 +193,7 @@ async fn delete_batch(
 pub async fn handle(db: &Db, config: &Config, event: LambdaEvent<Value>) -> Result<Summary, DbError> {
     // Local runtimes send a deadline of 1970: then the configured time counts from now.
     let deadline = UNIX_EPOCH + Duration::from_millis(event.context.deadline);
-    let left = deadline
-        .duration_since(SystemTime::now())
-        .unwrap_or(config.timeout);
+    let left = deadline.duration_since(SystemTime::now()).unwrap_or(config.timeout);
     let summary = run_once(db, config.retention, Limits::default(), Instant::now() + left).await?;
     tracing::info!(?summary, "reaped");
     Ok(summary)

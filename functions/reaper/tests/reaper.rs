@@ -43,32 +43,14 @@ async fn counts(db: &TestDb) -> (i64, i64, i64) {
 async fn what_is_older_than_promised_goes_and_the_rest_stays() {
     let db = TestDb::create().await;
     fill(&db, &["23 h 59 min", "24 h 1 min", "29 d 23 h", "30 d 1 h"], 2).await;
-    let summary = run_once(
-        &db.worker(),
-        Retention::default(),
-        Limits::default(),
-        Instant::now() + MINUTE,
-    )
-    .await
-    .unwrap();
-    assert_eq!(
-        summary,
-        Summary {
-            keys: 6,
-            inbox: 2,
-            outbox: 2,
-            more: false
-        }
-    );
+    let summary = run_once(&db.worker(), Retention::default(), Limits::default(), Instant::now() + MINUTE)
+        .await
+        .unwrap();
+    assert_eq!(summary, Summary { keys: 6, inbox: 2, outbox: 2, more: false });
     assert_eq!(counts(&db).await, (2, 6, 6));
-    let again = run_once(
-        &db.worker(),
-        Retention::default(),
-        Limits::default(),
-        Instant::now() + MINUTE,
-    )
-    .await
-    .unwrap();
+    let again = run_once(&db.worker(), Retention::default(), Limits::default(), Instant::now() + MINUTE)
+        .await
+        .unwrap();
     assert_eq!(again, Summary::default());
 }
 
@@ -77,26 +59,9 @@ async fn a_shorter_retention_than_promised_is_not_taken() {
     let db = TestDb::create().await;
     fill(&db, &["23 h 59 min", "29 d 23 h"], 1).await;
     let hasty = Retention::new(0, 1, 1);
-    assert_eq!(
-        hasty,
-        Retention {
-            keys_hours: 24,
-            inbox_days: 30,
-            outbox_days: 1
-        }
-    );
-    let summary = run_once(&db.worker(), hasty, Limits::default(), Instant::now() + MINUTE)
-        .await
-        .unwrap();
-    assert_eq!(
-        summary,
-        Summary {
-            keys: 1,
-            inbox: 0,
-            outbox: 1,
-            more: false
-        }
-    );
+    assert_eq!(hasty, Retention { keys_hours: 24, inbox_days: 30, outbox_days: 1 });
+    let summary = run_once(&db.worker(), hasty, Limits::default(), Instant::now() + MINUTE).await.unwrap();
+    assert_eq!(summary, Summary { keys: 1, inbox: 0, outbox: 1, more: false });
 }
 
 #[tokio::test]
@@ -112,14 +77,10 @@ async fn a_pending_dead_or_discarded_outbox_row_is_never_touched() {
          update outbox set processed_at = created_at where id = 4",
     )
     .await;
-    let summary = run_once(
-        &db.worker(),
-        Retention::new(24, 30, 0),
-        Limits::default(),
-        Instant::now() + MINUTE,
-    )
-    .await
-    .unwrap();
+    let summary =
+        run_once(&db.worker(), Retention::new(24, 30, 0), Limits::default(), Instant::now() + MINUTE)
+            .await
+            .unwrap();
     assert_eq!(summary.outbox, 1);
     let left: Vec<i64> = sqlx::query_scalar("select id from outbox order by id")
         .fetch_all(&mut db.owner().await)
@@ -133,55 +94,26 @@ async fn it_works_in_batches_and_ends_in_its_time_with_more_to_do() {
     let db = TestDb::create().await;
     fill(&db, &["40 d"], 250).await;
     let worker = db.worker();
-    let limits = Limits {
-        batch: 100,
-        margin: Duration::from_secs(8),
-    };
+    let limits = Limits { batch: 100, margin: Duration::from_secs(8) };
     // No time at all: nothing begins.
-    let nothing = run_once(
-        &worker,
-        Retention::default(),
-        limits,
-        Instant::now() + Duration::from_secs(7),
-    )
-    .await
-    .unwrap();
-    assert_eq!(
-        nothing,
-        Summary {
-            more: true,
-            ..Summary::default()
-        }
-    );
+    let nothing = run_once(&worker, Retention::default(), limits, Instant::now() + Duration::from_secs(7))
+        .await
+        .unwrap();
+    assert_eq!(nothing, Summary { more: true, ..Summary::default() });
     assert_eq!(counts(&db).await, (250, 250, 250));
 
     // Somebody holds up the inbox: its statement is cut off by the role's own limit, and the run fails in bounded time.
     let mut owner = db.owner().await;
     let mut lock = owner.begin().await.unwrap();
-    sqlx::query("lock table webhook_inbox in access exclusive mode")
-        .execute(&mut *lock)
-        .await
-        .unwrap();
+    sqlx::query("lock table webhook_inbox in access exclusive mode").execute(&mut *lock).await.unwrap();
     let begun = Instant::now();
-    run_once(&worker, Retention::default(), limits, Instant::now() + MINUTE)
-        .await
-        .unwrap_err();
+    run_once(&worker, Retention::default(), limits, Instant::now() + MINUTE).await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     assert_eq!(counts_without_inbox(&db).await, (150, 250));
     lock.rollback().await.unwrap();
 
-    let summary = run_once(&worker, Retention::default(), limits, Instant::now() + MINUTE)
-        .await
-        .unwrap();
-    assert_eq!(
-        summary,
-        Summary {
-            keys: 150,
-            inbox: 250,
-            outbox: 250,
-            more: false
-        }
-    );
+    let summary = run_once(&worker, Retention::default(), limits, Instant::now() + MINUTE).await.unwrap();
+    assert_eq!(summary, Summary { keys: 150, inbox: 250, outbox: 250, more: false });
     assert_eq!(counts(&db).await, (0, 0, 0));
 }
 
@@ -203,24 +135,14 @@ async fn two_at_once_share_the_work_and_rows_in_use_are_passed_over() {
         .await
         .unwrap();
     let (one, two) = (db.worker(), db.worker());
-    let limits = Limits {
-        batch: 50,
-        ..Limits::default()
-    };
+    let limits = Limits { batch: 50, ..Limits::default() };
     let deadline = Instant::now() + MINUTE;
     let (one, two) = tokio::join!(
         run_once(&one, Retention::default(), limits, deadline),
         run_once(&two, Retention::default(), limits, deadline)
     );
     let (one, two) = (one.unwrap(), two.unwrap());
-    assert_eq!(
-        (
-            one.keys + two.keys,
-            one.inbox + two.inbox,
-            one.outbox + two.outbox
-        ),
-        (499, 500, 500)
-    );
+    assert_eq!((one.keys + two.keys, one.inbox + two.inbox, one.outbox + two.outbox), (499, 500, 500));
 }
 
 #[tokio::test]
@@ -228,9 +150,6 @@ async fn every_statement_prepares_as_the_worker() {
     let db = TestDb::create().await;
     let mut worker = PgConnection::connect(&db.worker_url).await.unwrap();
     for sql in [KEYS_SQL, INBOX_SQL] {
-        (&mut worker)
-            .prepare(sql.into_sql_str())
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        (&mut worker).prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 }

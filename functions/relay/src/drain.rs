@@ -63,9 +63,7 @@ pub(crate) async fn drain(
         under_way: JoinSet::new(),
         settlements: Vec::new(),
         after: Uuid::nil(),
-        last_claim: deadline
-            .checked_sub(limits.attempt + limits.settle)
-            .unwrap_or(now),
+        last_claim: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
         look_at: now,
         // Other work first: a lost row that kills this relay too must not keep it from ever doing any.
         lost_look_at: now + limits.look_every,
@@ -129,12 +127,9 @@ impl Drain<'_> {
         };
         let db = &self.relay.db;
         let (claimed, after) = db
-            .run(
-                &(db.persistent(), request),
-                |connection, (persistent, request)| {
-                    Box::pin(async move { Ok(outbox::claim(connection, *persistent, request).await?) })
-                },
-            )
+            .run(&(db.persistent(), request), |connection, (persistent, request)| {
+                Box::pin(async move { Ok(outbox::claim(connection, *persistent, request).await?) })
+            })
             .await?;
         self.after = after;
         if claimed.is_empty() {
@@ -160,6 +155,7 @@ impl Drain<'_> {
         if !lost.lost_due {
             return Ok(false);
         }
+        self.finish().await?;
         if Instant::now() >= self.last_claim {
             return Ok(false);
         }
@@ -222,11 +218,7 @@ impl Drain<'_> {
         if self.lanes.end(ended.destination, answered) {
             self.look_at = Instant::now();
         }
-        self.settlements.push(Settlement {
-            id: ended.id,
-            token: ended.token,
-            outcome: self.outcome(ended),
-        });
+        self.settlements.push(Settlement { id: ended.id, token: ended.token, outcome: self.outcome(ended) });
     }
 
     fn outcome(&self, ended: Ended) -> Outcome {

@@ -21,11 +21,7 @@ struct Lane {
 
 impl Lanes {
     pub(crate) fn new(each: usize) -> Self {
-        Self {
-            each,
-            lanes: HashMap::new(),
-            in_flight: 0,
-        }
+        Self { each, lanes: HashMap::new(), in_flight: 0 }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -63,11 +59,7 @@ impl Lanes {
 
     /// The destinations whose last attempt got no answer.
     pub(crate) fn troubled(&self) -> Vec<Uuid> {
-        self.lanes
-            .iter()
-            .filter(|(_, lane)| lane.troubled)
-            .map(|(id, _)| *id)
-            .collect()
+        self.lanes.iter().filter(|(_, lane)| lane.troubled).map(|(id, _)| *id).collect()
     }
 }
 

@@ -95,10 +95,7 @@ pub struct Ambient {
 
 impl Default for Ambient {
     fn default() -> Self {
-        Self {
-            now: Timestamp::now,
-            jitter: || rand::random_range(1.0..1.5),
-        }
+        Self { now: Timestamp::now, jitter: || rand::random_range(1.0..1.5) }
     }
 }
 
@@ -142,11 +139,7 @@ impl Relay {
     /// # Errors
     /// When the database's address cannot be parsed.
     pub fn new(config: &Config) -> Result<Self, DbError> {
-        Ok(Self::with(
-            Db::new(&config.database)?,
-            Limits::default(),
-            Ambient::default(),
-        ))
+        Ok(Self::with(Db::new(&config.database)?, Limits::default(), Ambient::default()))
     }
 
     /// A relay with limits and surroundings of its own.
@@ -206,9 +199,6 @@ mod tests {
         let ahead = now + Duration::from_secs(9);
         let ahead_ms = ahead.duration_since(UNIX_EPOCH).unwrap().as_millis();
         let left = remaining(u64::try_from(ahead_ms).unwrap(), now, minute);
-        assert!(
-            left > Duration::from_millis(8_990) && left <= Duration::from_secs(9),
-            "{left:?}"
-        );
+        assert!(left > Duration::from_millis(8_990) && left <= Duration::from_secs(9), "{left:?}");
     }
 }

@@ -22,14 +22,9 @@ async fn release(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Pro
     };
     let order = order_id(id);
     let path = order.clone().map(|order| format!("/orders/{order}/release"));
-    let (call, lines) = endpoint
-        .mutation(incoming, Scope::OrdersWrite, path, stock::read_lines)
-        .await?;
-    once(
-        &endpoint.db,
-        &call,
-        &(order?, lines),
-        |connection, call, (order, lines)| Box::pin(stock::give_back(connection, call, *order, lines)),
-    )
+    let (call, lines) = endpoint.mutation(incoming, Scope::OrdersWrite, path, stock::read_lines).await?;
+    once(&endpoint.db, &call, &(order?, lines), |connection, call, (order, lines)| {
+        Box::pin(stock::give_back(connection, call, *order, lines))
+    })
     .await
 }

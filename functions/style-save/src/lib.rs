@@ -25,8 +25,13 @@ async fn save(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Proble
     let path = style.clone().map(|style| format!("/styles/{style}"));
     let (call, (fields, precondition)) =
         endpoint.versioned_mutation(incoming, Scope::OrdersWrite, path, styles::read_save).await?;
-    once(&endpoint.db, &call, &(style?, precondition, fields), |connection, call, (style, precondition, fields)| {
-        Box::pin(styles::save(connection, call, *style, precondition, fields))
-    })
+    once(
+        &endpoint.db,
+        &call,
+        &(style?, precondition, fields),
+        |connection, call, (style, precondition, fields)| {
+            Box::pin(styles::save(connection, call, *style, precondition, fields))
+        },
+    )
     .await
 }

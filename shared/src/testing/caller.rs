@@ -44,12 +44,7 @@ pub fn token_with(tenant: Uuid, user: Uuid, claims: Value) -> String {
         all[name] = value.clone();
     }
     all.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-    encode(
-        &Header::default(),
-        &all,
-        &EncodingKey::from_secret(JWT_SECRET.as_bytes()).unwrap(),
-    )
-    .unwrap()
+    encode(&Header::default(), &all, &EncodingKey::from_secret(JWT_SECRET.as_bytes()).unwrap()).unwrap()
 }
 
 /// A live API key of a user.

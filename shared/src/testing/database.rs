@@ -42,20 +42,12 @@ fn with_database(url: &str, database: &str, role: Option<&str>) -> String {
 }
 
 async fn connect(url: &str) -> PgConnection {
-    let options = PgConnectOptions::from_str(url)
-        .unwrap()
-        .disable_statement_logging();
-    options
-        .connect()
-        .await
-        .unwrap_or_else(|error| panic!("no connection to the test server: {error}"))
+    let options = PgConnectOptions::from_str(url).unwrap().disable_statement_logging();
+    options.connect().await.unwrap_or_else(|error| panic!("no connection to the test server: {error}"))
 }
 
 async fn run(connection: &mut PgConnection, sql: String) {
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(connection)
-        .await
-        .unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
 }
 
 /// Makes the template unless it is there; test binaries that start together take turns.
@@ -76,13 +68,9 @@ async fn template() -> &'static str {
             if !ready {
                 run(&mut server, format!("drop database if exists {name}")).await;
                 run(&mut server, format!("create database {name}")).await;
-                let passwords = RolePasswords {
-                    app: Some(ROLE_PASSWORD.into()),
-                    worker: Some(ROLE_PASSWORD.into()),
-                };
-                migrate(&with_database(&server_url(), &name, None), Some(passwords))
-                    .await
-                    .unwrap();
+                let passwords =
+                    RolePasswords { app: Some(ROLE_PASSWORD.into()), worker: Some(ROLE_PASSWORD.into()) };
+                migrate(&with_database(&server_url(), &name, None), Some(passwords)).await.unwrap();
                 run(&mut server, format!("alter database {name} is_template true")).await;
             }
             server.close().await.unwrap();
@@ -159,10 +147,7 @@ impl TestDb {
     where
         T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
     {
-        sqlx::query_scalar(sql)
-            .fetch_one(&mut self.owner().await)
-            .await
-            .unwrap()
+        sqlx::query_scalar(sql).fetch_one(&mut self.owner().await).await.unwrap()
     }
 
     /// Runs statements as the owner.
@@ -177,9 +162,8 @@ impl TestDb {
             .scalar("select (select count(*) from position_audit) + (select count(*) from order_line_audit)")
             .await;
         assert_eq!(differing, 0, "positions or lines that differ from their ledgers");
-        let oversold: i64 = self
-            .scalar("select count(*) from sku_position where allocated > on_hand + on_order")
-            .await;
+        let oversold: i64 =
+            self.scalar("select count(*) from sku_position where allocated > on_hand + on_order").await;
         assert_eq!(oversold, 0, "oversold positions");
         let gaps: i64 = self
             .scalar(
@@ -196,10 +180,7 @@ impl Drop for TestDb {
         let (url, name) = (server_url(), self.name.clone());
         // A runtime of its own: drop may run inside a test's runtime, which cannot be blocked on.
         let dropper = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let mut server = connect(&url).await;
                 let sql = format!("drop database if exists {name} with (force)");

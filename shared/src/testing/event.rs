@@ -141,9 +141,7 @@ impl Event {
 }
 
 fn decode(text: &str) -> String {
-    percent_encoding::percent_decode_str(&text.replace('+', " "))
-        .decode_utf8_lossy()
-        .into_owned()
+    percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 /// What a function answered.
@@ -160,31 +158,21 @@ pub struct Reply {
 impl From<Response<Body>> for Reply {
     fn from(response: Response<Body>) -> Self {
         let (parts, body) = response.into_parts();
-        let headers = parts
-            .headers
-            .iter()
-            .map(|(n, v)| (n.to_string(), v.to_str().unwrap().to_owned()))
-            .collect();
+        let headers =
+            parts.headers.iter().map(|(n, v)| (n.to_string(), v.to_str().unwrap().to_owned())).collect();
         let body = match body {
             Body::Text(text) => text.into_bytes(),
             Body::Binary(bytes) => bytes,
             _ => Vec::new(),
         };
-        Self {
-            status: parts.status.as_u16(),
-            headers,
-            body,
-        }
+        Self { status: parts.status.as_u16(), headers, body }
     }
 }
 
 impl Reply {
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
     /// The body as JSON.

@@ -77,22 +77,10 @@ impl TestDb {
         let mut skus: Vec<Uuid> = (0..seed.skus).map(|_| Uuid::new_v4()).collect();
         skus.sort();
         let orders: Vec<Uuid> = (0..seed.orders).map(|_| Uuid::new_v4()).collect();
-        let list = |ids: &[Uuid]| {
-            ids.iter()
-                .map(|id| format!("'{id}'"))
-                .collect::<Vec<_>>()
-                .join(",")
-        };
+        let list = |ids: &[Uuid]| ids.iter().map(|id| format!("'{id}'")).collect::<Vec<_>>().join(",");
         let (sku_list, order_list) = (list(&skus), list(&orders));
-        let limit = seed
-            .credit_limit_minor
-            .map_or("null".into(), |limit| limit.to_string());
-        let Seed {
-            on_hand,
-            order_qty,
-            unit_price_minor,
-            ..
-        } = seed;
+        let limit = seed.credit_limit_minor.map_or("null".into(), |limit| limit.to_string());
+        let Seed { on_hand, order_qty, unit_price_minor, .. } = seed;
         self.execute(format!(
             "begin;
              insert into tenant (id, name) values ('{id}', 'Tenant {id}');
@@ -118,23 +106,15 @@ impl TestDb {
              commit"
         ))
         .await;
-        Tenant {
-            id,
-            users: [ann, ben],
-            customer,
-            skus,
-            orders,
-        }
+        Tenant { id, users: [ann, ben], customer, skus, orders }
     }
 
     /// An active webhook destination at `url`.
     pub async fn destination(&self, tenant: &Tenant, url: &str, event_types: &[&str]) -> Destination {
         use base64::Engine as _;
         let id = Uuid::new_v4();
-        let secret = format!(
-            "whsec_{}",
-            base64::engine::general_purpose::STANDARD.encode(Uuid::new_v4().as_bytes())
-        );
+        let secret =
+            format!("whsec_{}", base64::engine::general_purpose::STANDARD.encode(Uuid::new_v4().as_bytes()));
         let types = event_types.join(",");
         let tenant_id = tenant.id;
         self.execute(format!(

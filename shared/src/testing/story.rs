@@ -70,11 +70,7 @@ impl Shop {
     /// Locks a SKU's position, so that work on it stands still.
     pub async fn hold(&self, sku: usize) -> Hold {
         let sku = self.tenant.skus[sku];
-        self.db
-            .hold(format!(
-                "select 1 from sku_position where sku_id = '{sku}' for update"
-            ))
-            .await
+        self.db.hold(format!("select 1 from sku_position where sku_id = '{sku}' for update")).await
     }
 }
 
@@ -95,10 +91,7 @@ impl TestDb {
     /// Runs a statement in a transaction that stays open.
     pub async fn hold(&self, sql: String) -> Hold {
         let mut owner = self.owner().await;
-        sqlx::raw_sql(AssertSqlSafe(format!("begin; {sql}")))
-            .execute(&mut owner)
-            .await
-            .unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!("begin; {sql}"))).execute(&mut owner).await.unwrap();
         Hold(owner)
     }
 
@@ -108,11 +101,7 @@ impl TestDb {
         let started = Instant::now();
         loop {
             let sql = AssertSqlSafe(format!("select {condition}"));
-            if sqlx::query_scalar::<_, bool>(sql)
-                .fetch_one(&mut owner)
-                .await
-                .unwrap()
-            {
+            if sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut owner).await.unwrap() {
                 return;
             }
             assert!(started.elapsed() < PATIENCE, "still not so: {condition}");
@@ -132,10 +121,7 @@ impl TestDb {
     /// How many rows a query has.
     pub async fn count(&self, from: &str) -> i64 {
         let sql = AssertSqlSafe(format!("select count(*) from {from}"));
-        sqlx::query_scalar(sql)
-            .fetch_one(&mut self.owner().await)
-            .await
-            .unwrap()
+        sqlx::query_scalar(sql).fetch_one(&mut self.owner().await).await.unwrap()
     }
 
     /// A text that differs whenever business data do: every row of every tenant table but the recorded answers.
@@ -155,9 +141,6 @@ impl TestDb {
             format!("(select '{table}:' || count(*) || md5(coalesce(string_agg(t::text, ',' order by t::text), '')) from {table} t)")
         });
         let sql = AssertSqlSafe(format!("select concat_ws(' ', {})", parts.join(",")));
-        sqlx::query_scalar(sql)
-            .fetch_one(&mut self.owner().await)
-            .await
-            .unwrap()
+        sqlx::query_scalar(sql).fetch_one(&mut self.owner().await).await.unwrap()
     }
 }

@@ -17,9 +17,10 @@ fn unhex(text: &str) -> Vec<u8> {
 #[test]
 fn documents_of_the_reference_implementation_come_out_byte_for_byte() {
     for name in ["arrays", "french", "structures", "unicode", "values", "weird"] {
-        let (Some(input), Some(output)) =
-            (case(&format!("jcs/testdata/input/{name}.json")), case(&format!("jcs/testdata/output/{name}.json")))
-        else {
+        let (Some(input), Some(output)) = (
+            case(&format!("jcs/testdata/input/{name}.json")),
+            case(&format!("jcs/testdata/output/{name}.json")),
+        ) else {
             return;
         };
         let value: Value = serde_json::from_slice(&input).unwrap();
@@ -79,7 +80,9 @@ fn numbers_print_as_ecmascript_prints_them() {
 
 #[test]
 fn member_names_sort_by_utf16_code_units() {
-    let Some(rows) = case_json("jcs/utf16-key-order.json") else { return };
+    let Some(rows) = case_json("jcs/utf16-key-order.json") else {
+        return;
+    };
     for row in rows.as_array().unwrap() {
         let value = parse(row["input"].as_str().unwrap().as_bytes()).unwrap();
         assert_eq!(canonical_text(&value), row["expected"].as_str().unwrap(), "{}", row["name"]);
@@ -94,10 +97,20 @@ fn what_has_no_canonical_form_is_refused() {
         }
     }
     // Two ids beyond 2^53 could share one hash: refused before they are hashed, in any spelling.
-    for text in ["9007199254740993", "-9007199254740993", "9007199254740992", "9007199254740992.0", "0.9007199254740993e16", "1e22", "1e308"] {
+    for text in [
+        "9007199254740993",
+        "-9007199254740993",
+        "9007199254740992",
+        "9007199254740992.0",
+        "0.9007199254740993e16",
+        "1e22",
+        "1e308",
+    ] {
         assert!(parse(text.as_bytes()).is_err(), "{text}");
     }
-    for (text, value) in [("9007199254740991", 9_007_199_254_740_991_i64), ("-9007199254740991.0e0", -9_007_199_254_740_991)] {
+    for (text, value) in
+        [("9007199254740991", 9_007_199_254_740_991_i64), ("-9007199254740991.0e0", -9_007_199_254_740_991)]
+    {
         assert_eq!(parse(text.as_bytes()).unwrap(), Value::from(value));
     }
 }
@@ -113,13 +126,17 @@ fn depth_is_bounded_and_width_is_not() {
     let wide = format!("[{}1]", "1,".repeat(400_000));
     assert_eq!(parse(wide.as_bytes()).unwrap().as_array().unwrap().len(), 400_001);
     let names: Vec<String> = (0..60_000).map(|n| format!("\"n{n}\":{n}")).collect();
-    assert_eq!(parse(format!("{{{}}}", names.join(",")).as_bytes()).unwrap().as_object().unwrap().len(), 60_000);
+    assert_eq!(
+        parse(format!("{{{}}}", names.join(",")).as_bytes()).unwrap().as_object().unwrap().len(),
+        60_000
+    );
 }
 
 /// The published files: y_ must be taken unless our contract is stricter, n_ never.
 #[test]
 fn the_parsing_minefield_is_crossed() {
-    let folder = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/cases/json-hostile/test_parsing");
+    let folder = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/cases/json-hostile/test_parsing");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         eprintln!("left out: the hostile JSON files are not here");
         return;

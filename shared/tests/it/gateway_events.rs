@@ -26,11 +26,14 @@ fn published_events_are_read_as_they_were_meant() {
         ("http-apigw_v2_proxy_request_with_stage_in_path.json", None, Some("stage")),
     ] {
         let _: (Option<Method>, Option<&str>) = (method, wanted);
-        let Some(event) = case_json(&format!("apigw/{file}")) else { return };
+        let Some(event) = case_json(&format!("apigw/{file}")) else {
+            return;
+        };
         let incoming = read(&event);
         let context = &event["requestContext"];
         assert_eq!(incoming.method.as_str(), context["http"]["method"].as_str().unwrap(), "{file}");
-        let (raw, stage) = (event["rawPath"].as_str().unwrap(), context["stage"].as_str().unwrap_or("$default"));
+        let (raw, stage) =
+            (event["rawPath"].as_str().unwrap(), context["stage"].as_str().unwrap_or("$default"));
         let prefix = format!("/{stage}");
         let without = if stage == "$default" { raw } else { raw.strip_prefix(&prefix).unwrap_or(raw) };
         assert_eq!(path(&incoming), without, "{file}");
@@ -68,7 +71,11 @@ fn the_path_is_decoded_segment_by_segment_and_without_its_stage() {
         ("prod", "/orders/1", vec!["orders", "1"]),
         ("orders", "/orders/1", vec!["orders", "1"]),
     ] {
-        assert_eq!(Incoming::read(Event::get(given).stage(stage).request()).segments, segments, "{stage} {given}");
+        assert_eq!(
+            Incoming::read(Event::get(given).stage(stage).request()).segments,
+            segments,
+            "{stage} {given}"
+        );
     }
 }
 

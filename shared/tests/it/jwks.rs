@@ -45,7 +45,10 @@ impl Issuer {
                 let _ = stream.read(&mut request).await;
                 count.fetch_add(1, Ordering::SeqCst);
                 let (status, body) = said.borrow().clone();
-                let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
                 let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
             }
         });
@@ -145,7 +148,11 @@ async fn a_key_that_was_never_published_is_401_and_does_not_make_us_fetch_at_wil
         assert_eq!(status(&verifier, &sign(&stranger, Some("stranger"), &claims())).await, 401);
     }
     assert!(issuer.fetches() <= 2, "{} fetches", issuer.fetches());
-    assert_eq!(status(&verifier, &sign(&stranger, Some("curve"), &claims())).await, 401, "another's signature");
+    assert_eq!(
+        status(&verifier, &sign(&stranger, Some("curve"), &claims())).await,
+        401,
+        "another's signature"
+    );
     assert_eq!(status(&verifier, &sign(&curve, None, &claims())).await, 401, "no key named");
     assert_eq!(status(&verifier, &sign(&curve, Some("curve"), &claims())).await, 200);
 }
@@ -155,7 +162,8 @@ async fn a_public_key_is_never_taken_for_a_secret() {
     let (curve, prime) = (elliptic("curve"), rsa("prime"));
     let issuer = Issuer::serving(&[curve.jwk.clone(), prime.jwk.clone()]).await;
     let verifier = issuer.verifier();
-    let published = |jwk: &Value, member: &str| URL_SAFE_NO_PAD.decode(jwk[member].as_str().unwrap()).unwrap();
+    let published =
+        |jwk: &Value, member: &str| URL_SAFE_NO_PAD.decode(jwk[member].as_str().unwrap()).unwrap();
     let secrets = [
         prime.jwk.to_string().into_bytes(),
         prime.jwk["n"].as_str().unwrap().as_bytes().to_vec(),
@@ -167,8 +175,12 @@ async fn a_public_key_is_never_taken_for_a_secret() {
         for secret in &secrets {
             for kid in ["prime", "curve"] {
                 let header = Header { kid: Some(kid.into()), ..Header::new(algorithm) };
-                let Ok(key) = EncodingKey::from_secret(secret) else { continue };
-                let Ok(token) = encode(&header, &claims(), &key) else { continue };
+                let Ok(key) = EncodingKey::from_secret(secret) else {
+                    continue;
+                };
+                let Ok(token) = encode(&header, &claims(), &key) else {
+                    continue;
+                };
                 assert_eq!(status(&verifier, &token).await, 401);
             }
         }

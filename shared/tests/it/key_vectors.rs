@@ -37,7 +37,9 @@ fn structured_field_strings_are_read_as_the_working_group_reads_them() {
 
 #[test]
 fn the_drafts_examples_are_keys_with_and_without_quotes() {
-    let Some(examples) = case_json("idempotency/examples.json") else { return };
+    let Some(examples) = case_json("idempotency/examples.json") else {
+        return;
+    };
     for example in examples["header_examples"].as_array().unwrap() {
         let key = example["key"].as_str().unwrap();
         assert_eq!(parse(example["raw"].as_str().unwrap()).as_deref(), Ok(key));

@@ -92,10 +92,22 @@ async fn rows_cannot_point_into_another_tenant() {
     let other = shop.db.seed(Seed::default()).await;
     let (tenant, sku, order) = (other.id, shop.tenant.skus[0], shop.tenant.orders[0]);
     for sql in [
-        format!("insert into order_line (tenant_id, order_id, sku_id, qty, unit_price_minor) values ('{tenant}', '{}', '{sku}', 1, 1)", other.orders[0]),
-        format!("insert into order_line (tenant_id, order_id, sku_id, qty, unit_price_minor) values ('{tenant}', '{order}', '{}', 1, 1)", other.skus[0]),
-        format!("insert into allocation_ledger (tenant_id, order_id, sku_id, qty, entry_type, actor) values ('{tenant}', '{order}', '{}', 1, 'allocate', 'x')", other.skus[0]),
-        format!("insert into invoice (tenant_id, customer_id, total_minor, currency) values ('{tenant}', '{}', 1, 'USD')", shop.tenant.customer),
+        format!(
+            "insert into order_line (tenant_id, order_id, sku_id, qty, unit_price_minor) values ('{tenant}', '{}', '{sku}', 1, 1)",
+            other.orders[0]
+        ),
+        format!(
+            "insert into order_line (tenant_id, order_id, sku_id, qty, unit_price_minor) values ('{tenant}', '{order}', '{}', 1, 1)",
+            other.skus[0]
+        ),
+        format!(
+            "insert into allocation_ledger (tenant_id, order_id, sku_id, qty, entry_type, actor) values ('{tenant}', '{order}', '{}', 1, 'allocate', 'x')",
+            other.skus[0]
+        ),
+        format!(
+            "insert into invoice (tenant_id, customer_id, total_minor, currency) values ('{tenant}', '{}', 1, 'USD')",
+            shop.tenant.customer
+        ),
         format!("update wholesale_order set customer_id = '{}' where id = '{order}'", other.customer),
     ] {
         let error = refused(&shop, &sql).await;
@@ -133,7 +145,11 @@ async fn the_audit_names_every_position_that_differs_and_a_rebuild_mends_it() {
 async fn a_line_that_differs_from_the_ledger_is_named() {
     let shop = shop().await;
     let order = shop.tenant.orders[0];
-    shop.db.execute(format!("update order_line set qty_allocated = 5 where order_id = '{order}' and qty_allocated = 4")).await;
+    shop.db
+        .execute(format!(
+            "update order_line set qty_allocated = 5 where order_id = '{order}' and qty_allocated = 4"
+        ))
+        .await;
     assert_eq!(shop.db.count("order_line_audit where qty_allocated = 5 and ledger_allocated = 4").await, 1);
     shop.db.execute(format!("delete from order_line where order_id = '{order}' and qty_allocated = 5")).await;
     assert_eq!(shop.db.count("order_line_audit where qty_allocated = 0 and ledger_allocated = 4").await, 1);

@@ -4,7 +4,8 @@ use shared::migrate::migrate;
 use shared::testing::{Seed, Shop};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-const FUNCTIONS: &str = "select string_agg(pg_get_functiondef(p.oid), E'\\n' order by p.oid::regprocedure::text)
+const FUNCTIONS: &str =
+    "select string_agg(pg_get_functiondef(p.oid), E'\\n' order by p.oid::regprocedure::text)
     from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'holdfast'";
 const GRANTS: &str = "select md5(string_agg(g::text, ',' order by g::text)) from (
     select grantee, table_name, privilege_type from information_schema.role_table_grants where table_schema = 'public'
@@ -15,10 +16,18 @@ const GRANTS: &str = "select md5(string_agg(g::text, ',' order by g::text)) from
 async fn migrating_a_full_database_again_changes_nothing() {
     let shop = Shop::open(Seed { skus: 3, on_hand: 10, ..Seed::default() }).await;
     shop.db.emit(&shop.tenant, 3).await;
-    let before = (shop.db.state().await, shop.db.scalar::<String>(FUNCTIONS).await, shop.db.scalar::<String>(GRANTS).await);
+    let before = (
+        shop.db.state().await,
+        shop.db.scalar::<String>(FUNCTIONS).await,
+        shop.db.scalar::<String>(GRANTS).await,
+    );
     for _ in 0..2 {
         migrate(&shop.db.owner_url, None).await.unwrap();
-        let after = (shop.db.state().await, shop.db.scalar::<String>(FUNCTIONS).await, shop.db.scalar::<String>(GRANTS).await);
+        let after = (
+            shop.db.state().await,
+            shop.db.scalar::<String>(FUNCTIONS).await,
+            shop.db.scalar::<String>(GRANTS).await,
+        );
         assert_eq!(after, before);
     }
     shop.db.assert_consistent().await;
@@ -64,7 +73,10 @@ async fn two_that_migrate_an_empty_database_at_once_both_succeed() {
         Ok::<_, sqlx::Error>(functions)
     }
     .await;
-    sqlx::raw_sql(AssertSqlSafe(format!("drop database {name} with (force)"))).execute(&mut owner).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("drop database {name} with (force)")))
+        .execute(&mut owner)
+        .await
+        .unwrap();
     outcome.unwrap();
     assert_eq!(empty.unwrap(), shop.db.scalar::<String>(FUNCTIONS).await);
 }

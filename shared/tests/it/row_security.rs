@@ -13,7 +13,11 @@ fn code(error: &sqlx::Error) -> String {
 }
 
 async fn become_tenant(app: &mut PgConnection, tenant: Uuid) {
-    sqlx::query("select set_config('app.tenant_id', $1, false)").bind(tenant.to_string()).execute(app).await.unwrap();
+    sqlx::query("select set_config('app.tenant_id', $1, false)")
+        .bind(tenant.to_string())
+        .execute(app)
+        .await
+        .unwrap();
 }
 
 /// Tables and views of the schema that carry a tenant, and whether the role may read them.
@@ -68,7 +72,12 @@ async fn every_table_with_a_tenant_is_under_row_level_security() {
     assert_eq!(shop.db.count(resolvers).await, 0, "a resolver that gives more than a tenant id");
     let roles = "pg_roles where rolname in ('holdfast_app', 'holdfast_worker') and (rolsuper or rolbypassrls or rolcreaterole or rolcreatedb)";
     assert_eq!(shop.db.count(roles).await, 0);
-    assert_eq!(shop.db.count("pg_class c join pg_roles r on r.oid = c.relowner where r.rolname like 'holdfast%'").await, 0);
+    assert_eq!(
+        shop.db
+            .count("pg_class c join pg_roles r on r.oid = c.relowner where r.rolname like 'holdfast%'")
+            .await,
+        0
+    );
 }
 
 #[tokio::test]
@@ -87,7 +96,11 @@ async fn without_a_tenant_the_app_role_sees_nothing_and_with_one_only_its_own() 
         }
         for unset in ["", "reset app.tenant_id", "set app.tenant_id = ''"] {
             app.execute(sqlx::raw_sql(AssertSqlSafe(unset.to_owned()))).await.unwrap();
-            assert_eq!(rows(&mut app, format!("select count(*) from {table}")).await.unwrap(), 0, "{table} after {unset:?}");
+            assert_eq!(
+                rows(&mut app, format!("select count(*) from {table}")).await.unwrap(),
+                0,
+                "{table} after {unset:?}"
+            );
         }
         for tenant in [shop.tenant.id, other.id] {
             become_tenant(&mut app, tenant).await;
@@ -98,7 +111,10 @@ async fn without_a_tenant_the_app_role_sees_nothing_and_with_one_only_its_own() 
         app.execute("reset app.tenant_id").await.unwrap();
         let of_busy = format!("select count(*) from {table} where {column} = '{}'", shop.tenant.id);
         let audit = table.ends_with("_audit");
-        assert!(audit || rows(&mut owner, of_busy).await.unwrap() > 0 || !table.starts_with("idem"), "{table} has rows to hide");
+        assert!(
+            audit || rows(&mut owner, of_busy).await.unwrap() > 0 || !table.starts_with("idem"),
+            "{table} has rows to hide"
+        );
     }
 }
 
@@ -165,8 +181,16 @@ async fn the_worker_crosses_tenants_on_just_the_tables_it_drains() {
         if drained.contains(&table.as_str()) {
             continue;
         }
-        assert!(!readable || rows(&mut worker, format!("select count(*) from {table}")).await.unwrap() == 0, "the worker reads {table}");
-        let error = rows(&mut worker, format!("with gone as (delete from {table} returning 1) select count(*) from gone")).await.unwrap_err();
+        assert!(
+            !readable || rows(&mut worker, format!("select count(*) from {table}")).await.unwrap() == 0,
+            "the worker reads {table}"
+        );
+        let error = rows(
+            &mut worker,
+            format!("with gone as (delete from {table} returning 1) select count(*) from gone"),
+        )
+        .await
+        .unwrap_err();
         assert!(["42501", "55000"].contains(&code(&error).as_str()), "{table}: {error}");
     }
     assert_eq!(rows(&mut worker, "select count(*) from outbox".into()).await.unwrap(), 2);
@@ -185,7 +209,8 @@ async fn a_resolver_gives_a_tenant_id_for_a_proof_and_nothing_without() {
         ("select holdfast.tenant_of_threepl_account('%')".to_owned(), None),
         (format!("select holdfast.tenant_of_invoice('{}')", Uuid::new_v4()), None),
     ] {
-        let tenant: Option<Uuid> = sqlx::query_scalar(AssertSqlSafe(sql.clone())).fetch_one(&mut app).await.unwrap();
+        let tenant: Option<Uuid> =
+            sqlx::query_scalar(AssertSqlSafe(sql.clone())).fetch_one(&mut app).await.unwrap();
         assert_eq!(tenant, expected, "{sql}");
     }
 }

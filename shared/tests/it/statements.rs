@@ -27,7 +27,8 @@ async fn no_function_names_what_is_not_there() {
     assert!(functions.len() > 15, "{}", functions.len());
     let tenant = shop.tenant.id;
     for function in functions {
-        let (name, bare, types): (String, String, Vec<String>) = (function.get("name"), function.get("bare"), function.get("types"));
+        let (name, bare, types): (String, String, Vec<String>) =
+            (function.get("name"), function.get("bare"), function.get("types"));
         let with = |argument: &dyn Fn(&str) -> String| {
             let arguments: Vec<String> = types.iter().map(|of| format!("{}::{of}", argument(of))).collect();
             format!("select * from holdfast.{bare}({})", arguments.join(", "))
@@ -61,7 +62,10 @@ async fn no_function_names_what_is_not_there() {
 async fn functions_that_move_stock_refuse_other_isolation_than_read_committed() {
     let shop = Shop::open(Seed::default()).await;
     let mut app = shop.db.app().await;
-    let call = format!(r#"{{"tenantId":"{}","userId":"{}","key":"k","hash":"00"}}"#, shop.tenant.id, shop.tenant.users[0]);
+    let call = format!(
+        r#"{{"tenantId":"{}","userId":"{}","key":"k","hash":"00"}}"#,
+        shop.tenant.id, shop.tenant.users[0]
+    );
     for level in ["repeatable read", "serializable"] {
         let sql = format!("begin isolation level {level}; select holdfast.claim('{call}')");
         let error = app.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap_err();

@@ -96,9 +96,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<Vec<Line<T>>> {
     for record in reader.records() {
         let record = record.with_context(|| format!("{name} is not CSV"))?;
         let line = record.position().map_or(0, csv::Position::line);
-        let row = record
-            .deserialize(Some(&headers))
-            .with_context(|| format!("{name}, line {line}"))?;
+        let row = record.deserialize(Some(&headers)).with_context(|| format!("{name}, line {line}"))?;
         rows.push((line, row));
     }
     Ok(rows)
@@ -106,12 +104,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<Vec<Line<T>>> {
 
 /// Names or codes that the tenant has already.
 async fn known(conn: &mut PgConnection, tenant: Uuid, sql: &'static str) -> Result<HashSet<String>> {
-    Ok(sqlx::query_scalar(sql)
-        .bind(tenant)
-        .fetch_all(conn)
-        .await?
-        .into_iter()
-        .collect())
+    Ok(sqlx::query_scalar(sql).bind(tenant).fetch_all(conn).await?.into_iter().collect())
 }
 
 async fn styles(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StyleRow>]) -> Result<(usize, usize)> {
@@ -126,9 +119,7 @@ async fn styles(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StyleRow>]) 
                 wholesale_minor: row.wholesale_minor,
                 msrp_minor: row.msrp_minor,
             };
-            master_data::add_style(conn, tenant, &style)
-                .await
-                .with_context(|| format!("line {line}"))?;
+            master_data::add_style(conn, tenant, &style).await.with_context(|| format!("line {line}"))?;
             added += 1;
         }
     }
@@ -164,21 +155,12 @@ async fn skus(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<SkuRow>]) -> R
     let mut added = 0;
     for (line, row) in rows {
         let Some(style) = styles.get(&row.style) else {
-            bail!(
-                "line {line}: there is no style named {:?}; import the styles first",
-                row.style
-            );
+            bail!("line {line}: there is no style named {:?}; import the styles first", row.style);
         };
         if there.insert(row.code.clone()) {
-            master_data::add_skus(
-                conn,
-                tenant,
-                *style,
-                &[Uuid::new_v4()],
-                std::slice::from_ref(&row.code),
-            )
-            .await
-            .with_context(|| format!("line {line}"))?;
+            master_data::add_skus(conn, tenant, *style, &[Uuid::new_v4()], std::slice::from_ref(&row.code))
+                .await
+                .with_context(|| format!("line {line}"))?;
             added += 1;
         }
     }
@@ -207,10 +189,7 @@ async fn stock(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StockRow>]) -
     let (mut named, mut ids, mut units) = (HashSet::new(), Vec::new(), Vec::new());
     for (line, row) in rows {
         let Some(id) = skus.get(&row.code) else {
-            bail!(
-                "line {line}: there is no SKU {:?}; import the SKUs first",
-                row.code
-            );
+            bail!("line {line}: there is no SKU {:?}; import the SKUs first", row.code);
         };
         if row.on_hand < 0 {
             bail!("line {line}: {} on hand: opening stock is 0 or more", row.on_hand);

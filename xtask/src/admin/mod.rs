@@ -177,9 +177,7 @@ async fn connect() -> Result<PgConnection> {
             .get("DATABASE_URL")?
             .to_owned(),
     };
-    PgConnection::connect(&url)
-        .await
-        .context("cannot connect to the database")
+    PgConnection::connect(&url).await.context("cannot connect to the database")
 }
 
 async fn tenant(conn: &mut PgConnection, command: TenantCommand) -> Result<Vec<Value>> {
@@ -190,9 +188,7 @@ async fn tenant(conn: &mut PgConnection, command: TenantCommand) -> Result<Vec<V
             Ok(vec![json!({ "id": id, "name": name })])
         }
         TenantCommand::List => {
-            let rows = sqlx::query("select id, name from tenant order by name, id")
-                .fetch_all(conn)
-                .await?;
+            let rows = sqlx::query("select id, name from tenant order by name, id").fetch_all(conn).await?;
             Ok(rows
                 .iter()
                 .map(|r| json!({ "id": r.get::<Uuid, _>(0), "name": r.get::<String, _>(1) }))
@@ -203,26 +199,10 @@ async fn tenant(conn: &mut PgConnection, command: TenantCommand) -> Result<Vec<V
 
 async fn user(conn: &mut PgConnection, command: UserCommand) -> Result<Vec<Value>> {
     match command {
-        UserCommand::Create {
-            tenant,
-            name,
-            email,
-            id,
-        } => {
+        UserCommand::Create { tenant, name, email, id } => {
             let id = id.unwrap_or_else(Uuid::new_v4);
-            master_data::add_user(
-                conn,
-                tenant,
-                &User {
-                    id,
-                    display_name: &name,
-                    email: &email,
-                },
-            )
-            .await?;
-            Ok(vec![
-                json!({ "id": id, "tenantId": tenant, "displayName": name, "email": email }),
-            ])
+            master_data::add_user(conn, tenant, &User { id, display_name: &name, email: &email }).await?;
+            Ok(vec![json!({ "id": id, "tenantId": tenant, "displayName": name, "email": email })])
         }
         UserCommand::List { tenant } => {
             let rows = sqlx::query(
@@ -243,19 +223,11 @@ async fn user(conn: &mut PgConnection, command: UserCommand) -> Result<Vec<Value
 
 async fn api_key(conn: &mut PgConnection, command: ApiKeyCommand) -> Result<Vec<Value>> {
     match command {
-        ApiKeyCommand::Issue {
-            tenant,
-            user,
-            scopes,
-            label,
-            expires_days,
-        } => {
+        ApiKeyCommand::Issue { tenant, user, scopes, label, expires_days } => {
             let key = secrets::api_key();
             let id =
                 master_data::add_api_key(conn, tenant, user, &label, &key, &scopes, expires_days).await?;
-            Ok(vec![
-                json!({ "id": id, "tenantId": tenant, "userId": user, "scopes": scopes, "key": key }),
-            ])
+            Ok(vec![json!({ "id": id, "tenantId": tenant, "userId": user, "scopes": scopes, "key": key })])
         }
         ApiKeyCommand::Revoke { id } => {
             let row = sqlx::query(
@@ -265,9 +237,7 @@ async fn api_key(conn: &mut PgConnection, command: ApiKeyCommand) -> Result<Vec<
             .bind(id)
             .fetch_optional(conn)
             .await?;
-            let Some(row) = row else {
-                bail!("there is no API key with the id {id}")
-            };
+            let Some(row) = row else { bail!("there is no API key with the id {id}") };
             Ok(vec![json!({ "id": id, "revokedAt": row.get::<String, _>(0) })])
         }
         ApiKeyCommand::List { tenant } => {
@@ -297,44 +267,26 @@ async fn shop(conn: &mut PgConnection, command: ShopCommand) -> Result<Vec<Value
     match command {
         ShopCommand::Create { tenant, domain } => {
             master_data::add_shop(conn, tenant, &domain).await?;
-            Ok(vec![
-                json!({ "domain": domain.to_lowercase(), "tenantId": tenant }),
-            ])
+            Ok(vec![json!({ "domain": domain.to_lowercase(), "tenantId": tenant })])
         }
         ShopCommand::List => {
-            owned(
-                conn,
-                "select domain, tenant_id from shopify_shop order by domain",
-                "domain",
-            )
-            .await
+            owned(conn, "select domain, tenant_id from shopify_shop order by domain", "domain").await
         }
     }
 }
 
 async fn threepl(conn: &mut PgConnection, command: ThreeplCommand) -> Result<Vec<Value>> {
     match command {
-        ThreeplCommand::Create {
-            tenant,
-            account,
-            secret,
-        } => {
+        ThreeplCommand::Create { tenant, account, secret } => {
             let secret = secret.unwrap_or_else(secrets::webhook_secret);
             if standardwebhooks::Webhook::new(&secret).is_err() {
                 bail!("--secret is base64, with or without `whsec_` before it");
             }
             master_data::add_threepl_account(conn, tenant, &account, &secret).await?;
-            Ok(vec![
-                json!({ "account": account, "tenantId": tenant, "secret": secret }),
-            ])
+            Ok(vec![json!({ "account": account, "tenantId": tenant, "secret": secret })])
         }
         ThreeplCommand::List => {
-            owned(
-                conn,
-                "select id, tenant_id from threepl_account order by id",
-                "account",
-            )
-            .await
+            owned(conn, "select id, tenant_id from threepl_account order by id", "account").await
         }
     }
 }
@@ -342,8 +294,5 @@ async fn threepl(conn: &mut PgConnection, command: ThreeplCommand) -> Result<Vec
 /// Rows of (name, tenant id).
 async fn owned(conn: &mut PgConnection, sql: &'static str, name: &str) -> Result<Vec<Value>> {
     let rows = sqlx::query(sql).fetch_all(conn).await?;
-    Ok(rows
-        .iter()
-        .map(|r| json!({ name: r.get::<String, _>(0), "tenantId": r.get::<Uuid, _>(1) }))
-        .collect())
+    Ok(rows.iter().map(|r| json!({ name: r.get::<String, _>(0), "tenantId": r.get::<Uuid, _>(1) })).collect())
 }

@@ -45,10 +45,7 @@ impl ColdStarts {
     /// When one does not start or answer.
     pub async fn measure(function: &Function, events: &Events, bare: &Path, rounds: usize) -> Result<Self> {
         let bare = Function::new("bare", bare);
-        let mut starts = Self {
-            product: Vec::new(),
-            bare: Vec::new(),
-        };
+        let mut starts = Self { product: Vec::new(), bare: Vec::new() };
         for _ in 0..rounds {
             let sandbox = Sandbox::start(function).await?;
             let polled = sandbox.ready().await?;
@@ -68,16 +65,8 @@ impl ColdStarts {
 
     /// Medians of product, of bare, and of the rounds' ratios.
     pub fn medians(&self, which: impl Fn(&Start) -> f64) -> (f64, f64, f64) {
-        let ratios = self
-            .product
-            .iter()
-            .zip(&self.bare)
-            .map(|(p, b)| which(p) / which(b));
-        (
-            median(self.product.iter().map(&which)),
-            median(self.bare.iter().map(&which)),
-            median(ratios),
-        )
+        let ratios = self.product.iter().zip(&self.bare).map(|(p, b)| which(p) / which(b));
+        (median(self.product.iter().map(&which)), median(self.bare.iter().map(&which)), median(ratios))
     }
 }
 

@@ -51,10 +51,7 @@ impl Database {
         let step = Step::begin("making a database for the bench");
         let data = workspace.local("postgres-bench");
         // What a killed run left.
-        let leftover = Running {
-            cluster: Cluster::at(venv, data.clone()).await?,
-            data: data.clone(),
-        };
+        let leftover = Running { cluster: Cluster::at(venv, data.clone()).await?, data: data.clone() };
         leftover.end().await?;
         let cluster = Cluster::at(venv, data.clone()).await?;
         let running = running.insert(Running { cluster, data });
@@ -66,16 +63,9 @@ impl Database {
 
         let app_password = random_hex();
         let owner_url = format!("postgres://postgres:{password}@127.0.0.1:{port}/postgres?sslmode=disable");
-        let passwords = RolePasswords {
-            app: Some(app_password.clone()),
-            worker: None,
-        };
+        let passwords = RolePasswords { app: Some(app_password.clone()), worker: None };
         migrate(&owner_url, Some(passwords)).await?;
-        let database = Self {
-            port,
-            app_password,
-            owner_url,
-        };
+        let database = Self { port, app_password, owner_url };
         let mut owner = database.owner().await?;
         sqlx::raw_sql(include_str!("../../bench-sql/seed.sql"))
             .execute(&mut owner)
@@ -90,10 +80,7 @@ impl Database {
     /// The endpoint role's address through `port`: the server's own, or a proxy's before it.
     pub fn app_url(&self, port: u16) -> String {
         // sslmode: loopback, and the proxy reads along.
-        format!(
-            "postgres://holdfast_app:{}@127.0.0.1:{port}/postgres?sslmode=disable",
-            self.app_password
-        )
+        format!("postgres://holdfast_app:{}@127.0.0.1:{port}/postgres?sslmode=disable", self.app_password)
     }
 
     /// Writes out what earlier measurements left dirty, so that none pays for another.

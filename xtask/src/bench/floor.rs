@@ -14,7 +14,7 @@ use crate::process;
 use crate::python::Venv;
 use crate::workspace::remove;
 
-/// pgbench logs whole seconds' worth less exactly at its ends.
+/// For connecting, which is inside pgbench's time.
 const SPARE: Duration = Duration::from_secs(1);
 
 /// pgbench, its scripts and a folder for its logs.
@@ -68,15 +68,14 @@ impl Floor {
             .env("PGGSSENCMODE", "disable");
         process::succeed("pgbench failed", &mut command).await?;
         let calls = self.take_logs()?;
-        let first = calls
-            .iter()
-            .map(|call| call.ended_us)
-            .min()
-            .context("pgbench made no call")?;
-        let from = first + u64::try_from(warm_up.as_micros())?;
-        let until = from + u64::try_from(counted.as_micros())?;
-        let last = calls.iter().map(|call| call.ended_us).max().unwrap_or(first);
-        ensure!(last >= until, "pgbench ended before the measurement did");
+        // All clients are busy until the end; so its last part counts, the first is warm-up.
+        let ends = calls.iter().map(|call| call.ended_us);
+        let until = ends.clone().max().context("pgbench made no call")?;
+        let from = until - u64::try_from(counted.as_micros())?;
+        ensure!(
+            ends.min().is_some_and(|first| first < from),
+            "pgbench was busy for less than the measurement"
+        );
         let latencies_us = calls
             .iter()
             .filter(|call| (from..until).contains(&call.ended_us))
@@ -90,10 +89,7 @@ impl Floor {
         let mut calls = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
             let path = entry?.path();
-            if path
-                .file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("log."))
-            {
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")) {
                 for line in std::fs::read_to_string(&path)?.lines() {
                     calls.push(LoggedCall::read(line).with_context(|| format!("pgbench logged {line:?}"))?);
                 }
@@ -120,10 +116,7 @@ impl LoggedCall {
         let latency_us = fields.nth(2)?.ok()?;
         let secs = fields.nth(1)?.ok()?;
         let micros = fields.next()?.ok()?;
-        Some(Self {
-            ended_us: secs * 1_000_000 + micros,
-            latency_us,
-        })
+        Some(Self { ended_us: secs * 1_000_000 + micros, latency_us })
     }
 }
 

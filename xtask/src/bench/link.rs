@@ -1,8 +1,8 @@
 //! A TCP proxy before the database: makes every message late by half a round trip each way, and reads along.
 //!
 //! One thread of its own that waits in `ppoll`, whose time-out is in nanoseconds, with the thread's timer slack set to
-//! one: tokio's timers are a millisecond coarse, four times the delay wanted. How long messages were really held is
-//! measured.
+//! one: tokio's timers are a millisecond coarse, four times the delay wanted. Its own cost is measured and taken off
+//! the delay; how long messages were really held under load is measured as well.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -44,7 +44,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Stands before `upstream` on 127.0.0.1, adding `each_way` to every message.
+    /// Stands before `upstream` on 127.0.0.1, holding every message for `each_way`.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -54,24 +54,13 @@ impl Link {
         let port = listener.local_addr()?.port();
         let totals = Arc::new(Mutex::new(Totals::default()));
         let stop = Arc::new(AtomicBool::new(false));
-        let proxy = Proxy {
-            listener,
-            upstream,
-            each_way,
-            pairs: Vec::new(),
-            totals: totals.clone(),
-        };
+        let proxy = Proxy { listener, upstream, each_way, pairs: Vec::new(), totals: totals.clone() };
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()
             .name("link".into())
             .spawn(move || proxy.run(&stopped))
             .context("cannot start a thread")?;
-        Ok(Self {
-            port,
-            totals,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { port, totals, stop, thread: Some(thread) })
     }
 
     /// What went through since the last time this was asked.
@@ -101,8 +90,7 @@ struct Proxy {
 impl Proxy {
     fn run(mut self, stop: &AtomicBool) {
         #[cfg(target_os = "linux")]
-        // Refused, the delay is up to 50 µs longer; it is measured.
-        let _ = nix::sys::prctl::set_timerslack(1);
+        go_first();
         let mut buffer = vec![0; 64 * 1024];
         while !stop.load(Ordering::Relaxed) {
             let ready = self.wait();
@@ -132,19 +120,27 @@ impl Proxy {
             fds.push(PollFd::new(pair.server.as_fd(), PollFlags::POLLIN));
         }
         let due = self.pairs.iter().filter_map(Pair::due).min();
-        let patience = due.map_or(LOOK_UP, |due| {
-            due.saturating_duration_since(Instant::now()).min(LOOK_UP)
-        });
+        let patience = due.map_or(LOOK_UP, |due| due.saturating_duration_since(Instant::now()).min(LOOK_UP));
         if poll(&mut fds, patience).is_err() {
             return Vec::new();
         }
         // Ended and failed connections show when read.
         let readable = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
-        fds[1..]
-            .chunks_exact(2)
-            .map(|pair| [readable(&pair[0]), readable(&pair[1])])
-            .collect()
+        fds[1..].chunks_exact(2).map(|pair| [readable(&pair[0]), readable(&pair[1])]).collect()
     }
+}
+
+/// A network does not wait for a CPU: where it is allowed (to root), this thread goes before others, so that a busy
+/// machine delays messages less. Refused, it is later, which is measured.
+#[cfg(target_os = "linux")]
+fn go_first() {
+    let _ = nix::sys::prctl::set_timerslack(1);
+    let thread = nix::unistd::gettid().to_string();
+    let _ = std::process::Command::new("renice")
+        .args(["-n", "-15", "-p", &thread])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status();
 }
 
 #[cfg(target_os = "linux")]
@@ -218,11 +214,7 @@ impl Pair {
             if !readable {
                 continue;
             }
-            let stream = if is_client {
-                &mut self.client
-            } else {
-                &mut self.server
-            };
+            let stream = if is_client { &mut self.client } else { &mut self.server };
             match stream.read(buffer) {
                 Ok(0) => self.closing = true,
                 Ok(length) => {
@@ -233,17 +225,8 @@ impl Pair {
                     } else {
                         self.wire.server_sent(&bytes);
                     }
-                    let queue = if is_client {
-                        &mut self.asked
-                    } else {
-                        &mut self.answered
-                    };
-                    queue.push_back(Parcel {
-                        received,
-                        due: received + each_way,
-                        bytes,
-                        sent: 0,
-                    });
+                    let queue = if is_client { &mut self.asked } else { &mut self.answered };
+                    queue.push_back(Parcel { received, due: received + each_way, bytes, sent: 0 });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => self.closing = true,
@@ -252,10 +235,7 @@ impl Pair {
     }
 
     fn pass_on(&mut self, totals: &mut Totals) {
-        for (queue, stream) in [
-            (&mut self.asked, &mut self.server),
-            (&mut self.answered, &mut self.client),
-        ] {
+        for (queue, stream) in [(&mut self.asked, &mut self.server), (&mut self.answered, &mut self.client)] {
             while let Some(parcel) = queue.front_mut() {
                 let now = Instant::now();
                 if parcel.due > now {
@@ -281,10 +261,7 @@ impl Pair {
         }
         if totals.parcels > 0 {
             let seen = self.wire.take();
-            totals.add(&Totals {
-                seen,
-                ..Totals::default()
-            });
+            totals.add(&Totals { seen, ..Totals::default() });
         }
     }
 

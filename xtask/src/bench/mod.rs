@@ -92,6 +92,16 @@ impl Plan {
 /// # Errors
 /// When something cannot be built, started or measured. A target that is missed is none: figures depend on the machine.
 pub async fn run(args: Args) -> Result<ExitCode> {
+    // One thread serves all sandboxes and drives all connections: on a machine whose every core is busy, threads that
+    // wake each other would take from what is measured.
+    tokio::task::spawn_blocking(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(bench(args))
+    })
+    .await?
+}
+
+async fn bench(args: Args) -> Result<ExitCode> {
     let workspace = Workspace::open()?;
     let Some(_lock) = try_lock(&workspace.local("bench.lock"))? else {
         bail!("another bench is running: two at once would measure each other");
@@ -137,15 +147,13 @@ async fn measure(workspace: &Workspace, quick: bool, running: &mut Option<Runnin
         floor: Floor::new(&venv, dir.clone())?,
         events: Events::new()?,
         allocate,
-        delayed: Link::before(database.port, ROUND_TRIP / 2)?,
+        delayed: delayed_link(&database).await?,
         database,
     };
-    let at_rest = bench.delay_at_rest().await?;
+    let at_rest = added_by(&bench.delayed, &bench.database).await?;
 
     let step = Step::begin("cold starts, and round trips of a warm request");
-    let function = bench
-        .events
-        .function(&bench.allocate, bench.database.app_url(bench.database.port));
+    let function = bench.events.function(&bench.allocate, bench.database.app_url(bench.database.port));
     let cold = ColdStarts::measure(&function, &bench.events, &bare, plan.cold_starts).await?;
     let (product_wire, textbook_wire) = bench.count_at_the_wire().await?;
     step.done();
@@ -155,11 +163,7 @@ async fn measure(workspace: &Workspace, quick: bool, running: &mut Option<Runnin
     let mut peak_memory_kib = None;
     for &clients in plan.clients {
         for delayed in [false, true] {
-            cells.extend(
-                bench
-                    .measure_group(&plan, clients, delayed, &mut peak_memory_kib)
-                    .await?,
-            );
+            cells.extend(bench.measure_group(&plan, clients, delayed, &mut peak_memory_kib).await?);
         }
     }
     let passed = bench.delayed.take();
@@ -184,11 +188,7 @@ async fn measure(workspace: &Workspace, quick: bool, running: &mut Option<Runnin
 
 impl Bench {
     fn port(&self, delayed: bool) -> u16 {
-        if delayed {
-            self.delayed.port
-        } else {
-            self.database.port
-        }
+        if delayed { self.delayed.port } else { self.database.port }
     }
 
     /// All rounds of both workloads with `clients` of each rival.
@@ -199,11 +199,7 @@ impl Bench {
         delayed: bool,
         peak_memory_kib: &mut Option<u64>,
     ) -> Result<Vec<Cell>> {
-        let link = if delayed {
-            "0.5 ms more a round trip"
-        } else {
-            "direct"
-        };
+        let link = if delayed { "0.5 ms more a round trip" } else { "direct" };
         let step = Step::begin(format!("{} rounds of {clients} clients, {link}", plan.rounds));
         let url = self.database.app_url(self.port(delayed));
         let function = self.events.function(&self.allocate, url.clone());
@@ -213,17 +209,11 @@ impl Bench {
         product.measure(Workload::Spread, warm()).await?;
         textbook.measure(Workload::Spread, warm()).await?;
 
-        let mut cells = Workload::ALL.map(|workload| Cell {
-            workload,
-            delayed,
-            clients,
-            rounds: Vec::new(),
-        });
+        let mut cells = Workload::ALL.map(|workload| Cell { workload, delayed, clients, rounds: Vec::new() });
         for _ in 0..plan.rounds {
             for cell in &mut cells {
-                let round = self
-                    .measure_round(plan, &product, &textbook, cell.workload, clients, delayed)
-                    .await?;
+                let round =
+                    self.measure_round(plan, &product, &textbook, cell.workload, clients, delayed).await?;
                 cell.rounds.push(round);
             }
         }
@@ -249,27 +239,18 @@ impl Bench {
         let of_product = product.measure(workload, window()).await?;
         self.database.checkpoint().await?;
         let times = (plan.floor_warm_up, plan.counted);
-        let of_floor = self
-            .floor
-            .measure(&self.database, self.port(delayed), clients, workload, times)
-            .await?;
+        let of_floor =
+            self.floor.measure(&self.database, self.port(delayed), clients, workload, times).await?;
         self.database.checkpoint().await?;
         let of_textbook = textbook.measure(workload, window()).await?;
-        Ok(Round {
-            product: of_product,
-            floor: of_floor,
-            textbook: of_textbook,
-        })
+        Ok(Round { product: of_product, floor: of_floor, textbook: of_textbook })
     }
 
     /// Warm requests of product and textbook, counted by a proxy that adds no delay.
     async fn count_at_the_wire(&self) -> Result<(PerRequest, PerRequest)> {
         let counter = Link::before(self.database.port, Duration::ZERO)?;
         let url = self.database.app_url(counter.port);
-        let taken = |link: &Link| PerRequest {
-            count: COUNTED_REQUESTS as u64,
-            seen: link.take().seen,
-        };
+        let taken = |link: &Link| PerRequest { count: COUNTED_REQUESTS as u64, seen: link.take().seen };
         let function = self.events.function(&self.allocate, url.clone());
         let product = Product::start(&function, &self.events, 1).await?;
         product.send(Workload::Spread, WARM_REQUESTS).await?;
@@ -284,13 +265,19 @@ impl Bench {
         textbook.send(Workload::Spread, COUNTED_REQUESTS).await?;
         Ok((of_product, taken(&counter)))
     }
+}
 
-    /// What a round trip through the delayed link takes longer than one without it.
-    async fn delay_at_rest(&self) -> Result<Duration> {
-        let direct = round_trip(&self.database.app_url(self.database.port)).await?;
-        let delayed = round_trip(&self.database.app_url(self.delayed.port)).await?;
-        Ok(delayed.saturating_sub(direct))
-    }
+/// A link on which a round trip takes [`ROUND_TRIP`] longer, all told.
+async fn delayed_link(database: &Database) -> Result<Link> {
+    let proxy_alone = added_by(&Link::before(database.port, Duration::ZERO)?, database).await?;
+    Link::before(database.port, ROUND_TRIP.saturating_sub(proxy_alone) / 2)
+}
+
+/// What a round trip through the link takes longer than one without it.
+async fn added_by(link: &Link, database: &Database) -> Result<Duration> {
+    let direct = round_trip(&database.app_url(database.port)).await?;
+    let through = round_trip(&database.app_url(link.port)).await?;
+    Ok(through.saturating_sub(direct))
 }
 
 /// The median time of the shortest exchange there is.

@@ -43,28 +43,15 @@ impl Events {
             ("content-type", "application/json".into()),
             ("idempotency-key", "{key}".into()),
         ];
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        let event = event::http(
-            "POST",
-            "/orders/{order}/allocate",
-            &headers,
-            br#"{"skuId":"{sku}","qty":1}"#,
-        );
-        Ok(Self {
-            issuer,
-            template: event.to_string().into(),
-        })
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let event =
+            event::http("POST", "/orders/{order}/allocate", &headers, br#"{"skuId":"{sku}","qty":1}"#);
+        Ok(Self { issuer, template: event.to_string().into() })
     }
 
     /// The event that asks for it.
     pub fn event(&self, wish: &Wish) -> String {
-        self.template
-            .replace("{order}", &wish.order)
-            .replace("{sku}", &wish.sku)
-            .replace("{key}", &wish.key)
+        self.template.replace("{order}", &wish.order).replace("{sku}", &wish.sku).replace("{key}", &wish.key)
     }
 
     /// The function that takes them.
@@ -98,10 +85,7 @@ impl Product {
         for sandbox in &sandboxes {
             sandbox.ready().await?;
         }
-        Ok(Self {
-            sandboxes,
-            events: events.clone(),
-        })
+        Ok(Self { sandboxes, events: events.clone() })
     }
 
     /// Feeds all of them over the window. A latency is the time from handing out the event to having the answer.
@@ -174,11 +158,7 @@ pub async fn allocate(sandbox: &Sandbox, events: &Events, workload: Workload) ->
     if !invoked.payload.starts_with(br#"{"statusCode":200,"#) {
         let answer = HttpAnswer::read(&invoked.payload)?;
         if answer.status != 200 {
-            bail!(
-                "allocate answered {}: {}",
-                answer.status,
-                String::from_utf8_lossy(&answer.body)
-            );
+            bail!("allocate answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
         }
     }
     Ok(invoked.duration)

@@ -87,11 +87,7 @@ struct Target {
 
 impl Target {
     fn is_met(&self) -> bool {
-        if self.at_least {
-            self.figure >= self.bound
-        } else {
-            self.figure <= self.bound
-        }
+        if self.at_least { self.figure >= self.bound } else { self.figure <= self.bound }
     }
 }
 
@@ -124,9 +120,7 @@ impl Figures {
     pub fn table(&self) -> String {
         let mut out = String::new();
         let rounds = self.cells.first().map_or(0, |cell| cell.rounds.len());
-        let load = self
-            .load_average
-            .map_or("unknown".to_owned(), |load| format!("{load:.2}"));
+        let load = self.load_average.map_or("unknown".to_owned(), |load| format!("{load:.2}"));
         // Writing into a String cannot fail.
         let _ = writeln!(
             out,
@@ -134,11 +128,7 @@ impl Figures {
              PostgreSQL; load before: {load}.{}\n\
              product: release binary in N sandboxes · floor: pgbench, the same SQL call · textbook: three transactions\n",
             self.cores,
-            if self.quick {
-                " --quick: a look, not figures to quote."
-            } else {
-                ""
-            }
+            if self.quick { " --quick: a look, not figures to quote." } else { "" }
         );
         let _ = writeln!(
             out,
@@ -159,13 +149,7 @@ impl Figures {
             "× textbook"
         );
         for cell in &self.cells {
-            let _ = write!(
-                out,
-                "{:<12} {:<7} {:>3}",
-                cell.workload.name(),
-                cell.link(),
-                cell.clients
-            );
+            let _ = write!(out, "{:<12} {:<7} {:>3}", cell.workload.name(), cell.link(), cell.clients);
             let rivals: [fn(&Round) -> Sample; 3] = [|r| r.product, |r| r.floor, |r| r.textbook];
             for rival in rivals {
                 let _ = write!(
@@ -176,12 +160,7 @@ impl Figures {
                     cell.of(|r| rival(r).p99_ms)
                 );
             }
-            let _ = writeln!(
-                out,
-                "   {:>7.2} {:>10.2}",
-                cell.times_floor(),
-                cell.times_textbook()
-            );
+            let _ = writeln!(out, "   {:>7.2} {:>10.2}", cell.times_floor(), cell.times_textbook());
         }
         self.write_rest(&mut out);
         out
@@ -231,19 +210,11 @@ impl Figures {
 
     fn targets(&self) -> Vec<Target> {
         let contended = |workload| {
-            self.cells
-                .iter()
-                .find(|cell| cell.workload == workload && cell.delayed && cell.clients == 32)
+            self.cells.iter().find(|cell| cell.workload == workload && cell.delayed && cell.clients == 32)
         };
         let mut targets = Vec::new();
         let mut push = |what, figure: Option<f64>, unit, at_least, bound| {
-            targets.extend(figure.map(|figure| Target {
-                what,
-                figure,
-                unit,
-                at_least,
-                bound,
-            }));
+            targets.extend(figure.map(|figure| Target { what, figure, unit, at_least, bound }));
         };
         let hot = contended(Workload::Hot);
         let spread = contended(Workload::Spread);
@@ -269,21 +240,9 @@ impl Figures {
             4.0,
         );
         let round_trips = self.product_wire.each(|s| s.turns);
-        push(
-            "round trips of a warm allocate",
-            Some(round_trips),
-            "",
-            false,
-            1.0,
-        );
+        push("round trips of a warm allocate", Some(round_trips), "", false, 1.0);
         let (_, _, cold) = self.cold.medians(|s| s.first_poll_ms);
-        push(
-            "cold start to first poll (with the connection) over a bare one's",
-            Some(cold),
-            "×",
-            false,
-            1.5,
-        );
+        push("cold start to first poll (with the connection) over a bare one's", Some(cold), "×", false, 1.5);
         let peak = self.peak_memory_kib.map(|kib| kib as f64 / 1024.0);
         push("peak memory of a sandbox", peak, "MB", false, 40.0);
         let zipped = self.zipped_bytes as f64 / 1e6;

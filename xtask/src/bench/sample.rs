@@ -56,11 +56,7 @@ pub struct Window {
 impl Window {
     /// Begins now; what ends within `warm_up` does not count, what ends in the `counted` time after it does.
     pub fn begin(warm_up: Duration, counted: Duration) -> Self {
-        Self {
-            begin: Instant::now(),
-            warm_up,
-            counted,
-        }
+        Self { begin: Instant::now(), warm_up, counted }
     }
 
     /// Whether to send another request.

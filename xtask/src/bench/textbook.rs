@@ -69,15 +69,10 @@ impl Textbook {
         let mut idle = Vec::new();
         for _ in 0..count {
             let mut connection = PgConnection::connect(url).await?;
-            sqlx::query(SET_TENANT)
-                .bind(TENANT)
-                .execute(&mut connection)
-                .await?;
+            sqlx::query(SET_TENANT).bind(TENANT).execute(&mut connection).await?;
             idle.push(connection);
         }
-        Ok(Self {
-            idle: Mutex::new(idle),
-        })
+        Ok(Self { idle: Mutex::new(idle) })
     }
 
     /// All connections busy over the window. A latency is that of the whole request.
@@ -143,25 +138,14 @@ async fn allocate(connection: &mut PgConnection, workload: Workload) -> Result<D
     }
 
     let mut work = connection.begin().await?;
-    let (ats, sku_sequence): (i64, i64) = sqlx::query_as(MOVE_POSITION)
-        .bind(tenant)
-        .bind(sku)
-        .fetch_one(&mut *work)
-        .await?;
-    let line = sqlx::query(MOVE_LINE)
-        .bind(tenant)
-        .bind(order)
-        .bind(sku)
-        .execute(&mut *work)
-        .await?;
+    let (ats, sku_sequence): (i64, i64) =
+        sqlx::query_as(MOVE_POSITION).bind(tenant).bind(sku).fetch_one(&mut *work).await?;
+    let line = sqlx::query(MOVE_LINE).bind(tenant).bind(order).bind(sku).execute(&mut *work).await?;
     if line.rows_affected() != 1 {
         bail!("the order wants no more of it");
     }
-    let (order_sequence, customer): (i64, Uuid) = sqlx::query_as(COUNT_EVENT)
-        .bind(tenant)
-        .bind(order)
-        .fetch_one(&mut *work)
-        .await?;
+    let (order_sequence, customer): (i64, Uuid) =
+        sqlx::query_as(COUNT_EVENT).bind(tenant).bind(order).fetch_one(&mut *work).await?;
     sqlx::query(LEDGER)
         .bind(tenant)
         .bind(order)
@@ -184,11 +168,6 @@ async fn allocate(connection: &mut PgConnection, workload: Workload) -> Result<D
     let body = format!(
         r#"{{"ok":true,"orderId":"{order}","lines":[{{"skuId":"{sku}","qty":1,"atsAfter":{ats}}}]}}"#
     );
-    sqlx::query(ANSWER)
-        .bind(tenant)
-        .bind(&wish.key)
-        .bind(body.into_bytes())
-        .execute(connection)
-        .await?;
+    sqlx::query(ANSWER).bind(tenant).bind(&wish.key).bind(body.into_bytes()).execute(connection).await?;
     Ok(begun.elapsed())
 }

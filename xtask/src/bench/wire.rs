@@ -71,13 +71,7 @@ struct Frames {
 
 impl Frames {
     fn new(first_header_len: usize) -> Self {
-        Self {
-            header: [0; 5],
-            header_len: first_header_len,
-            have: 0,
-            body_left: 0,
-            body_begins: false,
-        }
+        Self { header: [0; 5], header_len: first_header_len, have: 0, body_left: 0, body_begins: false }
     }
 
     /// Calls `on` with the tag and first body byte of every message that has a body (0 for none).
@@ -121,9 +115,7 @@ impl Frames {
 
     fn length(&self) -> usize {
         let at = self.header_len - 4;
-        self.header[at..self.header_len]
-            .iter()
-            .fold(0, |length, byte| (length << 8) | usize::from(*byte))
+        self.header[at..self.header_len].iter().fold(0, |length, byte| (length << 8) | usize::from(*byte))
     }
 }
 
@@ -155,12 +147,7 @@ mod tests {
         for byte in &reply {
             wire.server_sent(&[*byte]);
         }
-        let expected = Seen {
-            requests: 2,
-            replies: 2,
-            commits: 1,
-            turns: 2,
-        };
+        let expected = Seen { requests: 2, replies: 2, commits: 1, turns: 2 };
         assert_eq!(wire.take(), expected);
     }
 }

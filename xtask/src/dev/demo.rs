@@ -50,16 +50,7 @@ async fn insert(conn: &mut PgConnection, state: &State, partner_url: &str) -> Re
         (demo.partner_user, "Northbound EDI", "edi@northbound.example"),
     ];
     for (id, display_name, email) in users {
-        master_data::add_user(
-            conn,
-            tenant,
-            &User {
-                id,
-                display_name,
-                email,
-            },
-        )
-        .await?;
+        master_data::add_user(conn, tenant, &User { id, display_name, email }).await?;
     }
     master_data::add_customer(conn, tenant, demo.customer, "North Loop Outfitters", "USD", None).await?;
     let style = Style {
@@ -91,22 +82,9 @@ async fn insert(conn: &mut PgConnection, state: &State, partner_url: &str) -> Re
     master_data::add_threepl_account(conn, tenant, &demo.threepl_account, &demo.threepl_secret).await?;
     let scopes = ["orders:write".to_owned(), "orders:read".to_owned()];
     let key = &state.partner_api_key;
-    master_data::add_api_key(
-        conn,
-        tenant,
-        demo.partner_user,
-        "Northbound EDI",
-        key,
-        &scopes,
-        None,
-    )
-    .await?;
+    master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI", key, &scopes, None).await?;
 
     master_data::add_tenant(conn, demo.other_tenant, "Birch & Co").await?;
-    let noor = User {
-        id: demo.other_user,
-        display_name: "Noor Haddad (Oslo)",
-        email: "noor@birch.example",
-    };
+    let noor = User { id: demo.other_user, display_name: "Noor Haddad (Oslo)", email: "noor@birch.example" };
     master_data::add_user(conn, demo.other_tenant, &noor).await
 }

@@ -34,10 +34,7 @@ pub struct Built {
 /// When one does not compile; cargo has said why.
 pub async fn build(workspace: &Workspace) -> Result<Built> {
     let functions = workspace.functions()?;
-    let step = Step::begin(format!(
-        "building {} functions (minutes the first time)",
-        functions.len()
-    ));
+    let step = Step::begin(format!("building {} functions (minutes the first time)", functions.len()));
     let mut cargo = process::cargo();
     cargo.current_dir(workspace.root()).arg("build");
     for function in &functions {
@@ -47,19 +44,12 @@ pub async fn build(workspace: &Workspace) -> Result<Built> {
         bail!("the functions do not compile (see above)");
     }
     let mut cargo = process::cargo();
-    cargo
-        .current_dir(workspace.root())
-        .args(["metadata", "--no-deps", "--format-version", "1"]);
+    cargo.current_dir(workspace.root()).args(["metadata", "--no-deps", "--format-version", "1"]);
     let metadata = process::succeed("cargo does not read this workspace", &mut cargo).await?;
     let metadata: Value = serde_json::from_str(&metadata)?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("cargo names no target directory")?;
+    let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
     step.done();
-    Ok(Built {
-        programs: Path::new(target).join("debug"),
-        calls: harmless_calls(&metadata)?,
-    })
+    Ok(Built { programs: Path::new(target).join("debug"), calls: harmless_calls(&metadata)? })
 }
 
 /// One call to each function that has a route. They carry no credentials, so that nothing can come of them.
@@ -70,9 +60,7 @@ fn harmless_calls(metadata: &Value) -> Result<Vec<Call>> {
         for route in routes.as_array().into_iter().flatten() {
             let function = route["function"].as_str().context("a route without a function")?;
             let method = route["method"].as_str().unwrap_or("GET").parse()?;
-            calls
-                .entry(function.to_owned())
-                .or_insert((method, with_ids(path)));
+            calls.entry(function.to_owned()).or_insert((method, with_ids(path)));
         }
     }
     Ok(calls.into_values().collect())
@@ -128,14 +116,7 @@ impl Functions {
         let out = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(venv.program("cargo-lambda"));
         command
-            .args([
-                "lambda",
-                "watch",
-                "--ignore-changes",
-                "--invoke-address",
-                "127.0.0.1",
-                "--invoke-port",
-            ])
+            .args(["lambda", "watch", "--ignore-changes", "--invoke-address", "127.0.0.1", "--invoke-port"])
             .arg(port.to_string())
             .args(["--concurrency", &INSTANCES.to_string(), "--env-file"])
             .arg(&env_file)
@@ -147,12 +128,7 @@ impl Functions {
         let server = Group::spawn(&mut command)?;
         let pid_file = pid_file(workspace);
         write_private(&pid_file, &server.pid().to_string())?;
-        Ok(Self {
-            server,
-            pid_file,
-            log,
-            calls: built.calls,
-        })
+        Ok(Self { server, pid_file, log, calls: built.calls })
     }
 
     /// Waits until `GET /health` answers 200.
@@ -164,10 +140,7 @@ impl Functions {
         let begun = Instant::now();
         let mut last = "no answer".to_owned();
         while begun.elapsed() < HEALTHY_WITHIN {
-            let asked = client
-                .get(format!("{base_url}/health"))
-                .timeout(Duration::from_secs(30))
-                .send();
+            let asked = client.get(format!("{base_url}/health")).timeout(Duration::from_secs(30)).send();
             tokio::select! {
                 answer = asked => match answer {
                     Ok(answer) if answer.status() == 200 => return Ok(()),

@@ -38,30 +38,13 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
         if at == 0 {
             println!("  # an earlier run promised these; give them back first:");
         }
-        println!(
-            "  {}",
-            post(
-                "TOKEN_USER1",
-                *order,
-                "release",
-                &format!("{key}-back-{at}"),
-                *sku,
-                *qty
-            )
-        );
+        println!("  {}", post("TOKEN_USER1", *order, "release", &format!("{key}-back-{at}"), *sku, *qty));
     }
     if !holders.is_empty() {
         println!();
     }
 
-    let promise = post(
-        "TOKEN_USER1",
-        first,
-        "allocate",
-        &format!("{key}-first"),
-        demo.plentiful_sku,
-        4,
-    );
+    let promise = post("TOKEN_USER1", first, "allocate", &format!("{key}-first"), demo.plentiful_sku, 4);
     println!("  # Maya in Austin promises 4 {PLENTIFUL_CODE} to the first order:\n  {promise}\n");
     println!(
         "  # the answer got lost, her client retries with the same key: the same bytes, no second promise:"
@@ -70,22 +53,8 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
     println!(
         "  # Maya and Kenji in Tokyo want the last six {SCARCE_CODE} at once: one gets them, one gets 422:"
     );
-    let maya = post(
-        "TOKEN_USER1",
-        first,
-        "allocate",
-        &format!("{key}-maya"),
-        demo.scarce_sku,
-        6,
-    );
-    let kenji = post(
-        "TOKEN_USER2",
-        second,
-        "allocate",
-        &format!("{key}-kenji"),
-        demo.scarce_sku,
-        6,
-    );
+    let maya = post("TOKEN_USER1", first, "allocate", &format!("{key}-maya"), demo.scarce_sku, 6);
+    let kenji = post("TOKEN_USER2", second, "allocate", &format!("{key}-kenji"), demo.scarce_sku, 6);
     println!("  ({maya}) & ({kenji}) & wait\n");
     if !scheduled {
         println!("  # no schedule runs; drain the outbox once:");

@@ -94,21 +94,13 @@ impl Stack {
 
         let step = Step::begin(format!("starting the functions at {}", ports.http_url()));
         let environment = dev_env::render(&functions_environment(&state, &ports));
-        let functions = self.functions.insert(Functions::start(
-            workspace,
-            &venv,
-            built,
-            ports.http,
-            &environment,
-        )?);
+        let functions =
+            self.functions.insert(Functions::start(workspace, &venv, built, ports.http, &environment)?);
         functions.healthy(&ports.http_url()).await?;
         functions.warm(&ports.http_url()).await;
         step.done();
 
-        write_private(
-            &dev_env_path(workspace),
-            &dev_env::render(&stack_environment(&state, &ports)?),
-        )?;
+        write_private(&dev_env_path(workspace), &dev_env::render(&stack_environment(&state, &ports)?))?;
         let _schedules = (!args.no_schedule).then(|| schedule::start(&ports.http_url()));
         hints::print(&mut conn, &state, &ports, !args.no_schedule).await?;
         conn.close().await?;
@@ -147,11 +139,7 @@ async fn open_database(
     let is_new = Cluster::is_new(data)?;
     let state = State::open(workspace, is_new)?;
     let purpose = Purpose::Development(&state.owner_password);
-    let step = Step::begin(if is_new {
-        "making the database"
-    } else {
-        "starting the database"
-    });
+    let step = Step::begin(if is_new { "making the database" } else { "starting the database" });
     if is_new {
         cluster.init(&purpose).await?;
     }
@@ -165,20 +153,12 @@ async fn open_database(
             .fetch_one(&mut conn)
             .await?;
     if !there {
-        sqlx::raw_sql("create database holdfast")
-            .execute(&mut conn)
-            .await?;
+        sqlx::raw_sql("create database holdfast").execute(&mut conn).await?;
     }
     conn.close().await?;
-    let passwords = RolePasswords {
-        app: Some(state.app_password.clone()),
-        worker: Some(state.worker_password.clone()),
-    };
-    migrate(
-        &ports.database_url("postgres", &state.owner_password),
-        Some(passwords),
-    )
-    .await?;
+    let passwords =
+        RolePasswords { app: Some(state.app_password.clone()), worker: Some(state.worker_password.clone()) };
+    migrate(&ports.database_url("postgres", &state.owner_password), Some(passwords)).await?;
     step.done();
     Ok(state)
 }
@@ -198,14 +178,8 @@ fn dev_env_path(workspace: &Workspace) -> PathBuf {
 fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String)> {
     let issuer = state.token_issuer();
     vec![
-        (
-            "APP_DATABASE_URL",
-            ports.database_url("holdfast_app", &state.app_password),
-        ),
-        (
-            "WORKER_DATABASE_URL",
-            ports.database_url("holdfast_worker", &state.worker_password),
-        ),
+        ("APP_DATABASE_URL", ports.database_url("holdfast_app", &state.app_password)),
+        ("WORKER_DATABASE_URL", ports.database_url("holdfast_worker", &state.worker_password)),
         ("JWT_SECRET", issuer.secret),
         ("JWT_ISSUER", issuer.issuer),
         ("JWT_AUDIENCE", issuer.audience),
@@ -228,16 +202,10 @@ fn stack_environment(state: &State, ports: &Ports) -> Result<Vec<(&'static str, 
     let mut values = common_environment(state, ports);
     values.extend([
         ("HOLDFAST_URL", ports.http_url()),
-        (
-            "DATABASE_URL",
-            ports.database_url("postgres", &state.owner_password),
-        ),
+        ("DATABASE_URL", ports.database_url("postgres", &state.owner_password)),
         ("TOKEN_USER1", issuer.token(demo.tenant, demo.user1)?),
         ("TOKEN_USER2", issuer.token(demo.tenant, demo.user2)?),
-        (
-            "TOKEN_OTHER_TENANT",
-            issuer.token(demo.other_tenant, demo.other_user)?,
-        ),
+        ("TOKEN_OTHER_TENANT", issuer.token(demo.other_tenant, demo.other_user)?),
         ("API_KEY_PARTNER", state.partner_api_key.clone()),
         ("SHOPIFY_SHOP", demo.shop_domain.clone()),
         ("THREEPL_ACCOUNT", demo.threepl_account.clone()),

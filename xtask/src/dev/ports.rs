@@ -31,11 +31,7 @@ impl Ports {
         }
         let partner = beside("--partner-port", partner, http.checked_add(1), &[http])?;
         let postgres = beside("--postgres-port", postgres, http.checked_add(2), &[http, partner])?;
-        Ok(Self {
-            http,
-            partner,
-            postgres,
-        })
+        Ok(Self { http, partner, postgres })
     }
 
     /// Address of the functions.
@@ -59,10 +55,7 @@ impl Ports {
     }
 
     fn url_of(&self, database: &str, role: &str, password: &str) -> String {
-        format!(
-            "postgres://{role}:{password}@127.0.0.1:{}/{database}",
-            self.postgres
-        )
+        format!("postgres://{role}:{password}@127.0.0.1:{}/{database}", self.postgres)
     }
 }
 

@@ -15,17 +15,9 @@ const INVOCATION_WITHIN: Duration = Duration::from_secs(900);
 /// Failures are told once until an invocation succeeds again.
 pub fn start(base_url: &str) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(fire(
-        base_url.to_owned(),
-        "relay",
-        interval(Duration::from_secs(60)),
-    ));
+    tasks.spawn(fire(base_url.to_owned(), "relay", interval(Duration::from_secs(60))));
     let next = Instant::now() + until_minute(REAPER_MINUTE, jiff::Timestamp::now().as_second());
-    tasks.spawn(fire(
-        base_url.to_owned(),
-        "reaper",
-        interval_at(next, Duration::from_secs(3600)),
-    ));
+    tasks.spawn(fire(base_url.to_owned(), "reaper", interval_at(next, Duration::from_secs(3600))));
     tasks
 }
 
@@ -71,10 +63,7 @@ async fn invoke(base_url: String, function: &'static str) -> Result<()> {
     let body = answer.text().await.unwrap_or_default();
     // A function's own failure comes as an error document.
     if !status.is_success() || body.contains("\"errorType\"") {
-        bail!(
-            "the scheduled invocation failed ({status}): {}",
-            body.chars().take(500).collect::<String>()
-        );
+        bail!("the scheduled invocation failed ({status}): {}", body.chars().take(500).collect::<String>());
     }
     Ok(())
 }

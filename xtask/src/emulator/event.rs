@@ -98,11 +98,7 @@ impl HttpAnswer {
             Some(true) => STANDARD.decode(text).context("the body is not base64")?,
             _ => text.as_bytes().to_vec(),
         };
-        Ok(Self {
-            status: u16::try_from(status)?,
-            headers,
-            body,
-        })
+        Ok(Self { status: u16::try_from(status)?, headers, body })
     }
 }
 
@@ -113,12 +109,7 @@ mod tests {
 
     #[test]
     fn a_header_sent_twice_arrives_joined() {
-        let event = http(
-            "POST",
-            "/a?b=c",
-            &[("Idempotency-Key", "1"), ("idempotency-key", "2")],
-            b"{}",
-        );
+        let event = http("POST", "/a?b=c", &[("Idempotency-Key", "1"), ("idempotency-key", "2")], b"{}");
         assert_eq!(event["headers"]["idempotency-key"], "1,2");
         assert_eq!(event["rawQueryString"], "b=c");
     }

@@ -121,14 +121,9 @@ impl Sandbox {
     /// # Errors
     /// [`SandboxError::Start`].
     pub async fn start(function: &Function) -> Result<Self, SandboxError> {
-        let failed = |source| SandboxError::Start {
-            name: function.name.clone(),
-            source,
-        };
+        let failed = |source| SandboxError::Start { name: function.name.clone(), source };
         let (deliveries, pending) = mpsc::channel(1);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .map_err(failed)?;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?.to_string();
         let mut command = command(function, &address).map_err(failed)?;
         let started = Instant::now();
@@ -139,10 +134,7 @@ impl Sandbox {
         let served = tokio::spawn(runtime_api::serve(listener, api.clone()));
         let watched = api.clone();
         let reaped = tokio::spawn(async move {
-            let status = child
-                .wait()
-                .await
-                .map_or_else(|e| e.to_string(), |s| s.to_string());
+            let status = child.wait().await.map_or_else(|e| e.to_string(), |s| s.to_string());
             watched.ended(status);
         });
         Ok(Self {
@@ -165,10 +157,8 @@ impl Sandbox {
             return Ok(*init);
         }
         let mut phase = self.phase.clone();
-        let waited = tokio::time::timeout(
-            INIT_WITHIN,
-            phase.wait_for(|phase| !matches!(phase, Phase::Starting)),
-        );
+        let waited =
+            tokio::time::timeout(INIT_WITHIN, phase.wait_for(|phase| !matches!(phase, Phase::Starting)));
         match waited.await {
             Ok(Ok(reached)) => match &*reached {
                 Phase::Ready(init) => Ok(*init),
@@ -177,9 +167,7 @@ impl Sandbox {
                 Phase::Starting => Err(SandboxError::Init("still starting".into())),
             },
             Ok(Err(_)) => Err(SandboxError::Ended("its Runtime API is gone".into())),
-            Err(_) => Err(SandboxError::Init(format!(
-                "no poll for an event within {INIT_WITHIN:?}"
-            ))),
+            Err(_) => Err(SandboxError::Init(format!("no poll for an event within {INIT_WITHIN:?}"))),
         }
     }
 
@@ -192,11 +180,7 @@ impl Sandbox {
         let _turn = self.turn.lock().await;
         self.ready().await?;
         let (answer_to, answer) = oneshot::channel();
-        let delivery = Delivery {
-            event: event.into(),
-            timeout,
-            answer_to,
-        };
+        let delivery = Delivery { event: event.into(), timeout, answer_to };
         if self.deliveries.send(delivery).await.is_err() {
             return Err(SandboxError::Ended("its Runtime API is gone".into()));
         }
@@ -323,10 +307,7 @@ fn command(function: &Function, runtime_api: &str) -> std::io::Result<Command> {
         .env("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST")
         .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", function.memory_mb.to_string())
         .env("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand")
-        .env(
-            "AWS_LAMBDA_LOG_GROUP_NAME",
-            format!("/aws/lambda/{}", function.name),
-        )
+        .env("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{}", function.name))
         .env("AWS_LAMBDA_LOG_STREAM_NAME", "2026/01/01/[$LATEST]local")
         .env("AWS_REGION", event::REGION)
         .env("AWS_DEFAULT_REGION", event::REGION)

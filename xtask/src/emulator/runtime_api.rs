@@ -100,22 +100,12 @@ impl RuntimeApi {
 
     fn take_current(&self, is_meant: impl Fn(&Current) -> bool) -> Option<Current> {
         // Poisoned only by a panic between two field accesses, which leaves it whole.
-        let mut current = self
-            .current
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if current.as_ref().is_some_and(is_meant) {
-            current.take()
-        } else {
-            None
-        }
+        let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if current.as_ref().is_some_and(is_meant) { current.take() } else { None }
     }
 
     fn set_current(&self, new: Current) {
-        *self
-            .current
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(new);
+        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(new);
     }
 
     /// The next event; between two events the sandbox may be frozen.
@@ -142,9 +132,7 @@ impl RuntimeApi {
         };
         let duration = current.delivered.elapsed();
         // The caller may have given up.
-        let _ = current
-            .answer_to
-            .send(answer.map(|payload| Invoked { payload, duration }));
+        let _ = current.answer_to.send(answer.map(|payload| Invoked { payload, duration }));
         accepted()
     }
 }
@@ -163,8 +151,7 @@ pub(super) async fn serve(listener: TcpListener, api: Arc<RuntimeApi>) {
         let _ = stream.set_nodelay(true);
     });
     if let Err(error) = axum::serve(listener, routes).await {
-        api.phase
-            .send_replace(Phase::InitFailed(format!("its Runtime API ended: {error}")));
+        api.phase.send_replace(Phase::InitFailed(format!("its Runtime API ended: {error}")));
     }
 }
 
@@ -177,11 +164,7 @@ async fn next(State(api): State<Arc<RuntimeApi>>) -> Response {
         first
     });
     let Some(delivery) = api.next_delivery().await else {
-        return refuse(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "Shutdown",
-            "The sandbox is closing",
-        );
+        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "Shutdown", "The sandbox is closing");
     };
     let request_id = Uuid::new_v4().to_string();
     let timeout_ms = i64::try_from(delivery.timeout.as_millis()).unwrap_or(i64::MAX);
@@ -193,11 +176,7 @@ async fn next(State(api): State<Arc<RuntimeApi>>) -> Response {
         ("lambda-runtime-invoked-function-arn", api.arn.clone()),
         ("lambda-runtime-trace-id", trace_id()),
     ];
-    api.set_current(Current {
-        request_id,
-        delivered: Instant::now(),
-        answer_to: delivery.answer_to,
-    });
+    api.set_current(Current { request_id, delivered: Instant::now(), answer_to: delivery.answer_to });
     (headers, delivery.event).into_response()
 }
 
@@ -220,12 +199,7 @@ async fn init_error(State(api): State<Arc<RuntimeApi>>, headers: HeaderMap, body
 }
 
 fn accepted() -> Response {
-    (
-        StatusCode::ACCEPTED,
-        [("content-type", "application/json")],
-        r#"{"status":"OK"}"#,
-    )
-        .into_response()
+    (StatusCode::ACCEPTED, [("content-type", "application/json")], r#"{"status":"OK"}"#).into_response()
 }
 
 fn refuse(status: StatusCode, kind: &str, message: &str) -> Response {
@@ -237,9 +211,5 @@ fn refuse(status: StatusCode, kind: &str, message: &str) -> Response {
 fn trace_id() -> String {
     let now = jiff::Timestamp::now().as_second();
     let random = Uuid::new_v4().simple().to_string();
-    format!(
-        "Root=1-{now:08x}-{};Parent={};Sampled=0",
-        &random[..24],
-        &random[16..]
-    )
+    format!("Root=1-{now:08x}-{};Parent={};Sampled=0", &random[..24], &random[16..])
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::dev::ports::any_free;
+use crate::dev_env::DevEnv;
 use crate::postgres::{Cluster, Purpose};
 use crate::process::{Step, Stop, is_running};
 use crate::python::Venv;
@@ -43,11 +44,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(130));
     };
     report.print();
-    Ok(if report.failed() == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn check(
@@ -70,8 +67,11 @@ async fn check(
             None
         }
     };
+    // The running stack's settings may stand in this shell's environment; its data are not for tests.
+    let of_the_stack = DevEnv::read(workspace).ok();
+    let of_the_stack = of_the_stack.as_ref().and_then(|env| env.get("DATABASE_URL").ok());
     let database_url = match std::env::var("DATABASE_URL") {
-        Ok(url) if !url.is_empty() => url,
+        Ok(url) if !url.is_empty() && of_the_stack != Some(url.as_str()) => url,
         _ => throw_away_database(workspace, running).await?,
     };
     let python = test_tools.as_ref().map(|venv| venv.program("python"));
@@ -110,11 +110,7 @@ async fn remove_leftovers(workspace: &Workspace, venv: &Venv) -> Result<()> {
     let local = workspace.local("");
     for entry in std::fs::read_dir(&local).with_context(|| format!("cannot read {}", local.display()))? {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some(rest) = name.strip_prefix(PREFIX) else {
             continue;
         };

@@ -40,16 +40,10 @@ impl Report {
 
     /// Prints the table; its last line is `N passed, N failed`, tests and other checks together.
     pub fn print(&self) {
-        println!(
-            "\n{:<44} {:>8} {:>8} {:>9}",
-            "check", "passed", "failed", "seconds"
-        );
+        println!("\n{:<44} {:>8} {:>8} {:>9}", "check", "passed", "failed", "seconds");
         for ran in &self.ran {
             let seconds = ran.took.as_secs_f32();
-            println!(
-                "{:<44} {:>8} {:>8} {seconds:>9.1}",
-                ran.what, ran.passed, ran.failed
-            );
+            println!("{:<44} {:>8} {:>8} {seconds:>9.1}", ran.what, ran.passed, ran.failed);
         }
         for (what, why) in &self.left_out {
             println!("left out: {what}: {}", why.lines().next().unwrap_or_default());
@@ -79,12 +73,7 @@ impl Report {
 pub async fn format(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut cargo = process::cargo();
     report
-        .one(
-            "cargo fmt --check",
-            cargo
-                .args(["fmt", "--all", "--check"])
-                .current_dir(workspace.root()),
-        )
+        .one("cargo fmt --check", cargo.args(["fmt", "--all", "--check"]).current_dir(workspace.root()))
         .await
 }
 
@@ -94,18 +83,8 @@ pub async fn format(workspace: &Workspace, report: &mut Report) -> Result<()> {
 /// When cargo cannot be started.
 pub async fn lint(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut cargo = process::cargo();
-    cargo.args([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ]);
-    report
-        .one("cargo clippy -D warnings", cargo.current_dir(workspace.root()))
-        .await
+    cargo.args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]);
+    report.one("cargo clippy -D warnings", cargo.current_dir(workspace.root())).await
 }
 
 /// Every Rust test, or those that the filter names.
@@ -122,13 +101,8 @@ pub async fn tests(
     println!("\n── cargo test");
     let begun = Instant::now();
     let mut cargo = process::cargo();
-    cargo
-        .args(["test", "--workspace", "--no-fail-fast", "--"])
-        .args(filter);
-    cargo
-        .current_dir(workspace.root())
-        .env("DATABASE_URL", database_url)
-        .stdout(Stdio::piped());
+    cargo.args(["test", "--workspace", "--no-fail-fast", "--"]).args(filter);
+    cargo.current_dir(workspace.root()).env("DATABASE_URL", database_url).stdout(Stdio::piped());
     if let Some(python) = python {
         cargo.env("HOLDFAST_TEST_PYTHON", python);
     }
@@ -194,12 +168,7 @@ pub async fn template(workspace: &Workspace, venv: &Venv, report: &mut Report) -
         report.left_out("cfn-lint", "there is no template.yaml");
         return Ok(());
     }
-    report
-        .one(
-            "cfn-lint template.yaml",
-            Command::new(venv.program("cfn-lint")).arg(template),
-        )
-        .await
+    report.one("cfn-lint template.yaml", Command::new(venv.program("cfn-lint")).arg(template)).await
 }
 
 /// cargo-deny, where it is installed.
@@ -208,25 +177,14 @@ pub async fn template(workspace: &Workspace, venv: &Venv, report: &mut Report) -
 /// When it cannot be started.
 pub async fn dependencies(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut probe = process::cargo();
-    if !process::output(probe.args(["deny", "--version"]))
-        .await?
-        .status
-        .success()
-    {
-        report.left_out(
-            "cargo deny check",
-            "cargo-deny is not installed (cargo install cargo-deny)",
-        );
+    if !process::output(probe.args(["deny", "--version"])).await?.status.success() {
+        report.left_out("cargo deny check", "cargo-deny is not installed (cargo install cargo-deny)");
         return Ok(());
     }
     let mut cargo = process::cargo();
     // Not advisories: they need the internet.
-    cargo
-        .args(["deny", "check", "bans", "licenses", "sources"])
-        .current_dir(workspace.root());
-    report
-        .one("cargo deny check bans licenses sources", &mut cargo)
-        .await
+    cargo.args(["deny", "check", "bans", "licenses", "sources"]).current_dir(workspace.root());
+    report.one("cargo deny check bans licenses sources", &mut cargo).await
 }
 
 #[cfg(test)]
@@ -241,13 +199,6 @@ mod tests {
         );
         counted.add("test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s");
         counted.add("test a_result ... ok");
-        assert_eq!(
-            counted,
-            Counted {
-                passed: 14,
-                failed: 1,
-                ignored: 1
-            }
-        );
+        assert_eq!(counted, Counted { passed: 14, failed: 1, ignored: 1 });
     }
 }

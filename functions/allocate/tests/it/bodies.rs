@@ -53,7 +53,11 @@ async fn checks_come_in_the_contracts_order() {
     let wrong = |path: &str| Event::post(path).key("a,b").body(&large);
     assert_problem(&send(&sandbox, &wrong("/orders/7/allocate").bearer("x")).await, 401, "unauthenticated");
     assert_problem(&send(&sandbox, &wrong("/orders/7/allocate").bearer(&reader)).await, 403, "forbidden");
-    assert_problem(&send(&sandbox, &wrong("/orders/7/allocate").bearer(&writer)).await, 404, "order_not_found");
+    assert_problem(
+        &send(&sandbox, &wrong("/orders/7/allocate").bearer(&writer)).await,
+        404,
+        "order_not_found",
+    );
     assert_problem(&send(&sandbox, &wrong(&good_path).bearer(&writer)).await, 413, "body_too_large");
     let event = Event::post(&good_path).bearer(&writer).key("a,b").body(b"{");
     assert_problem(&send(&sandbox, &event).await, 400, "idempotency_key_invalid");
@@ -68,11 +72,31 @@ async fn a_path_id_of_the_wrong_form_is_no_order_and_is_never_recorded() {
     let sandbox = shop.db.endpoint();
     let order = shop.tenant.orders[0].to_string();
     for id in [
-        "1", "x", "null", "%00", "%20", "..", "%2e%2e", "%ff", "%", "'", &order.replace('-', ""), &format!("{{{order}}}"),
-        &format!("urn:uuid:{order}"), &format!("{order}0"), &order[1..], &format!("%20{order}"), &format!("{order}%00"),
-        &format!("{order}%2Fallocate"), &order.replace('-', "_"), &"1".repeat(4_000),
+        "1",
+        "x",
+        "null",
+        "%00",
+        "%20",
+        "..",
+        "%2e%2e",
+        "%ff",
+        "%",
+        "'",
+        &order.replace('-', ""),
+        &format!("{{{order}}}"),
+        &format!("urn:uuid:{order}"),
+        &format!("{order}0"),
+        &order[1..],
+        &format!("%20{order}"),
+        &format!("{order}%00"),
+        &format!("{order}%2Fallocate"),
+        &order.replace('-', "_"),
+        &"1".repeat(4_000),
     ] {
-        let event = Event::post(&format!("/orders/{id}/allocate")).bearer(&shop.tenant.token()).key("k").json(&shop.one(0, 1));
+        let event = Event::post(&format!("/orders/{id}/allocate"))
+            .bearer(&shop.tenant.token())
+            .key("k")
+            .json(&shop.one(0, 1));
         assert_problem(&send(&sandbox, &event).await, 404, "order_not_found");
     }
     assert_eq!(shop.db.count("idempotency_key").await, 0);
@@ -131,7 +155,19 @@ async fn a_bad_body_is_told_with_every_place_that_is_wrong() {
         json!({"lines": [{"skuId": sku, "qty": 1}], "note": ""}),
         json!({"lines": [{"skuId": sku, "qty": 1}, {"skuId": sku, "qty": 0}]}),
     ];
-    let texts = ["", " ", "{", "nul", "{}{}", "\u{feff}{}", r#"{"skuId":"a",}"#, "{'a':1}", "NaN", "skuId=1&qty=1", "[1e999]"];
+    let texts = [
+        "",
+        " ",
+        "{",
+        "nul",
+        "{}{}",
+        "\u{feff}{}",
+        r#"{"skuId":"a",}"#,
+        "{'a':1}",
+        "NaN",
+        "skuId=1&qty=1",
+        "[1e999]",
+    ];
     let bodies = wrong.iter().map(Value::to_string).chain(texts.map(String::from));
     for body in bodies {
         let reply = send(&sandbox, &shop.allocate(0).key("k").body(body.as_bytes())).await;
@@ -141,12 +177,16 @@ async fn a_bad_body_is_told_with_every_place_that_is_wrong() {
         assert!(!errors.is_empty(), "{body}");
         for error in errors {
             let members = error.as_object().unwrap();
-            assert!(members.len() == 2 && members["path"].is_string() && members["message"].is_string(), "{error}");
+            assert!(
+                members.len() == 2 && members["path"].is_string() && members["message"].is_string(),
+                "{error}"
+            );
         }
     }
     let body = json!({"lines": [{"skuId": sku, "qty": 0}, {"skuId": "x", "qty": 1, "y": 1}]});
     let reply = send(&sandbox, &shop.allocate(0).key("k").json(&body)).await.json();
-    let paths: Vec<_> = reply["errors"].as_array().unwrap().iter().map(|error| error["path"].as_str().unwrap()).collect();
+    let paths: Vec<_> =
+        reply["errors"].as_array().unwrap().iter().map(|error| error["path"].as_str().unwrap()).collect();
     assert_eq!(paths.len(), 3, "{reply}");
     assert_eq!(shop.db.count("idempotency_key").await, 0);
     let no_body = shop.allocate(0).key("k");
@@ -183,8 +223,24 @@ async fn no_error_of_the_database_ever_leaves() {
         assert_problem(&reply, reply.status, known);
         let text = format!("{}{:?}", String::from_utf8(reply.body).unwrap(), reply.headers).to_lowercase();
         for word in [
-            "sql", "select", "sku_position", "outbox", "holdfast_app", "relation", "secret", "trigger", "plpgsql", "constraint",
-            "division", "deadlock", "postgres", "tenant", "hf001", "pg_", "error returned", "context",
+            "sql",
+            "select",
+            "sku_position",
+            "outbox",
+            "holdfast_app",
+            "relation",
+            "secret",
+            "trigger",
+            "plpgsql",
+            "constraint",
+            "division",
+            "deadlock",
+            "postgres",
+            "tenant",
+            "hf001",
+            "pg_",
+            "error returned",
+            "context",
         ] {
             assert!(!text.contains(word), "{word} leaks after {failure}: {text}");
         }

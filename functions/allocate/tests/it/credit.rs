@@ -16,10 +16,7 @@ async fn exposure(shop: &Shop) -> i64 {
                    from order_line l join wholesale_order o on o.id = l.order_id and o.tenant_id = l.tenant_id
                    where o.customer_id = '{customer}' and o.status <> 'cancelled'), 0))::bigint"
     );
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
-        .fetch_one(&mut shop.db.owner().await)
-        .await
-        .unwrap()
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut shop.db.owner().await).await.unwrap()
 }
 
 async fn invoice(shop: &Shop, total_minor: i64) -> Uuid {
@@ -35,9 +32,7 @@ async fn invoice(shop: &Shop, total_minor: i64) -> Uuid {
 
 async fn pay(shop: &Shop, invoice: Uuid) {
     shop.db
-        .execute(format!(
-            "update invoice set status = 'paid', paid_at = now() where id = '{invoice}'"
-        ))
+        .execute(format!("update invoice set status = 'paid', paid_at = now() where id = '{invoice}'"))
         .await;
 }
 
@@ -59,19 +54,11 @@ async fn exposure_counts_awaiting_invoices_and_promised_or_shipped_units_not_yet
     let paid = invoice(&shop, 100_000).await;
     pay(&shop, paid).await;
     let refunded = invoice(&shop, 100_000).await;
-    shop.db
-        .execute(format!(
-            "update invoice set status = 'refunded' where id = '{refunded}'"
-        ))
-        .await;
+    shop.db.execute(format!("update invoice set status = 'refunded' where id = '{refunded}'")).await;
     // main: 20 shipped, 5 invoiced of A = 150; 40 invoiced of B = 0, never less. over: more invoiced than held = 0.
     // cancelled: 50 shipped count no longer. Another customer's order of this tenant does not count either.
-    let (tenant, stranger, user, theirs) = (
-        shop.tenant.id,
-        Uuid::new_v4(),
-        shop.tenant.users[0],
-        Uuid::new_v4(),
-    );
+    let (tenant, stranger, user, theirs) =
+        (shop.tenant.id, Uuid::new_v4(), shop.tenant.users[0], Uuid::new_v4());
     shop.db
         .execute(format!(
             "update order_line set qty_shipped = 20, qty_invoiced = 5 where order_id = '{main}' and sku_id = '{a}';
@@ -90,17 +77,9 @@ async fn exposure_counts_awaiting_invoices_and_promised_or_shipped_units_not_yet
     let ask = async |wanted: &[(Uuid, i64)]| {
         send(&sandbox, &shop.allocate(3).key(&fresh_key()).json(&lines(wanted))).await
     };
-    shop.db
-        .execute("update customer set credit_limit_minor = 3650")
-        .await;
-    assert_eq!(
-        ask(&[(a, 100), (b, 100)]).await.status,
-        200,
-        "1,650 + 2,000 reach 3,650"
-    );
-    shop.db
-        .execute("update customer set credit_limit_minor = 3700; update order_line set qty = 200")
-        .await;
+    shop.db.execute("update customer set credit_limit_minor = 3650").await;
+    assert_eq!(ask(&[(a, 100), (b, 100)]).await.status, 200, "1,650 + 2,000 reach 3,650");
+    shop.db.execute("update customer set credit_limit_minor = 3700; update order_line set qty = 200").await;
     let problem = ask(&[(a, 3), (b, 3)]).await.json();
     assert_eq!(problem["error"], "credit_limit_exceeded");
     assert_eq!(
@@ -122,19 +101,11 @@ async fn a_request_may_reach_the_limit_and_not_pass_it() {
     })
     .await;
     let sandbox = shop.db.endpoint();
-    let ask = async |qty: i64| {
-        send(
-            &sandbox,
-            &shop.allocate(0).key(&fresh_key()).json(&shop.one(0, qty)),
-        )
-        .await
-    };
+    let ask =
+        async |qty: i64| send(&sandbox, &shop.allocate(0).key(&fresh_key()).json(&shop.one(0, qty))).await;
     assert_eq!(ask(4).await.status, 200);
     let refused = ask(7).await;
-    assert_eq!(
-        (refused.status, refused.error().as_deref()),
-        (422, Some("credit_limit_exceeded"))
-    );
+    assert_eq!((refused.status, refused.error().as_deref()), (422, Some("credit_limit_exceeded")));
     let problem = refused.json();
     assert_eq!(
         (&problem["limit"], &problem["exposure"], &problem["requested"]),
@@ -142,13 +113,9 @@ async fn a_request_may_reach_the_limit_and_not_pass_it() {
     );
     assert_eq!(ask(6).await.status, 200, "exactly the limit is within it");
     assert_eq!(ask(1).await.json()["exposure"], 70);
-    shop.db
-        .execute("update customer set credit_limit_minor = 0")
-        .await;
+    shop.db.execute("update customer set credit_limit_minor = 0").await;
     assert_eq!(ask(1).await.json()["limit"], 0);
-    shop.db
-        .execute("update customer set credit_limit_minor = null")
-        .await;
+    shop.db.execute("update customer set credit_limit_minor = null").await;
     assert_eq!(ask(100).await.status, 200, "no limit is set");
     shop.db.assert_consistent().await;
 }
@@ -165,22 +132,14 @@ async fn units_already_invoiced_do_not_count_twice() {
     })
     .await;
     let sandbox = shop.db.endpoint();
-    let ask = async |qty: i64| {
-        send(
-            &sandbox,
-            &shop.allocate(0).key(&fresh_key()).json(&shop.one(0, qty)),
-        )
-        .await
-    };
+    let ask =
+        async |qty: i64| send(&sandbox, &shop.allocate(0).key(&fresh_key()).json(&shop.one(0, qty))).await;
     assert_eq!(ask(60).await.status, 200);
     let invoice = invoice(&shop, 600).await;
     shop.db.execute("update order_line set qty_invoiced = 60").await;
     assert_eq!(exposure(&shop).await, 600);
     let problem = ask(41).await.json();
-    assert_eq!(
-        (&problem["exposure"], &problem["requested"]),
-        (&json!(600), &json!(410))
-    );
+    assert_eq!((&problem["exposure"], &problem["requested"]), (&json!(600), &json!(410)));
     assert_eq!(ask(40).await.status, 200);
     pay(&shop, invoice).await;
     assert_eq!(exposure(&shop).await, 400);
@@ -232,10 +191,7 @@ async fn parallel_allocations_of_one_customer_never_pass_its_limit() {
             shop.db.execute("update order_line set qty_invoiced = qty_allocated where sku_id = (select min(id::text)::uuid from sku)").await;
         }
     }
-    assert!(
-        granted > 20 && refused > 20,
-        "{granted} granted, {refused} refused"
-    );
+    assert!(granted > 20 && refused > 20, "{granted} granted, {refused} refused");
     shop.db.assert_consistent().await;
 }
 
@@ -249,11 +205,7 @@ async fn invoice_within_limit(shop: &Shop, total_minor: i64) -> Option<Uuid> {
         ))
         .await;
     let room = exposure(shop).await + total_minor <= 3_000;
-    let id = if room {
-        Some(invoice(shop, total_minor).await)
-    } else {
-        None
-    };
+    let id = if room { Some(invoice(shop, total_minor).await) } else { None };
     hold.let_go().await;
     id
 }

@@ -8,13 +8,7 @@ use uuid::Uuid;
 use crate::send;
 
 fn seed() -> Seed {
-    Seed {
-        skus: 3,
-        on_hand: 50,
-        orders: 2,
-        order_qty: 20,
-        ..Seed::default()
-    }
+    Seed { skus: 3, on_hand: 50, orders: 2, order_qty: 20, ..Seed::default() }
 }
 
 struct OutboxRow {
@@ -30,10 +24,7 @@ struct OutboxRow {
 async fn outbox(shop: &Shop) -> Vec<OutboxRow> {
     let sql = "select destination_id, event_id, aggregate_type, aggregate_id, sequence, event_type, payload,
         processed_at is not null as processed from outbox order by id";
-    let rows = sqlx::query(sql)
-        .fetch_all(&mut shop.db.owner().await)
-        .await
-        .unwrap();
+    let rows = sqlx::query(sql).fetch_all(&mut shop.db.owner().await).await.unwrap();
     rows.iter()
         .map(|row| OutboxRow {
             destination: row.get("destination_id"),
@@ -53,14 +44,8 @@ async fn a_ledger_line_names_who_did_it() {
     let (sandbox, tenant) = (shop.db.endpoint(), &shop.tenant);
     let partner = issue_api_key(&shop.db, tenant.id, tenant.users[1], &["orders:write"]).await;
     let path = format!("/orders/{}/allocate", tenant.orders[0]);
-    for (n, token) in [tenant.token(), tenant.second_token(), partner]
-        .iter()
-        .enumerate()
-    {
-        let event = Event::post(&path)
-            .bearer(token)
-            .key(&format!("k{n}"))
-            .json(&shop.one(0, 1));
+    for (n, token) in [tenant.token(), tenant.second_token(), partner].iter().enumerate() {
+        let event = Event::post(&path).bearer(token).key(&format!("k{n}")).json(&shop.one(0, 1));
         assert_eq!(send(&sandbox, &event).await.status, 200);
     }
     let actors: Vec<String> = sqlx::query_scalar("select actor from allocation_ledger order by id")
@@ -70,10 +55,7 @@ async fn a_ledger_line_names_who_did_it() {
     let key: Uuid = shop.db.scalar("select id from api_key").await;
     assert!(actors[0].contains(&tenant.users[0].to_string()), "{actors:?}");
     assert!(actors[1].contains(&tenant.users[1].to_string()), "{actors:?}");
-    assert!(
-        actors[2].contains(&key.to_string()),
-        "a partner's line names its API key: {actors:?}"
-    );
+    assert!(actors[2].contains(&key.to_string()), "a partner's line names its API key: {actors:?}");
     let plain = "allocation_ledger where entry_type = 'allocate' and qty = 1 and order_kind = 'wholesale'
         and created_at between now() - interval '1 minute' and clock_timestamp()";
     assert_eq!(shop.db.count(plain).await, 3);
@@ -84,17 +66,12 @@ async fn an_allocation_writes_one_event_per_distinct_sku_of_each_kind_in_the_env
     let shop = Shop::open(seed()).await;
     let [a, b, _] = shop.tenant.skus[..].try_into().unwrap();
     let (order, tenant) = (shop.tenant.orders[0], shop.tenant.id);
-    let reply = send(
-        &shop.db.endpoint(),
-        &shop.allocate(0).key("k").json(&lines(&[(b, 2), (a, 1), (b, 3)])),
-    )
-    .await;
+    let reply =
+        send(&shop.db.endpoint(), &shop.allocate(0).key("k").json(&lines(&[(b, 2), (a, 1), (b, 3)]))).await;
     assert_eq!(reply.status, 200);
     let rows = outbox(&shop).await;
-    let mut seen: Vec<_> = rows
-        .iter()
-        .map(|r| (r.kind.as_str(), r.aggregate.0.as_str(), r.aggregate.1))
-        .collect();
+    let mut seen: Vec<_> =
+        rows.iter().map(|r| (r.kind.as_str(), r.aggregate.0.as_str(), r.aggregate.1)).collect();
     seen.sort();
     let mut expected = vec![
         ("order.line_allocated", "wholesale_order", order),
@@ -118,10 +95,7 @@ async fn an_allocation_writes_one_event_per_distinct_sku_of_each_kind_in_the_env
         let mut payload = row.payload.clone();
         let (timestamp, _) = (payload["timestamp"].take(), payload["data"].take());
         let timestamp: String = timestamp.as_str().unwrap().into();
-        assert!(
-            timestamp.ends_with('Z') && timestamp.contains('T'),
-            "RFC 3339 UTC: {timestamp}"
-        );
+        assert!(timestamp.ends_with('Z') && timestamp.contains('T'), "RFC 3339 UTC: {timestamp}");
         let fits =
             format!("(select abs(extract(epoch from clock_timestamp() - '{timestamp}'::timestamptz)) < 60)");
         shop.db.until(&fits).await;
@@ -138,18 +112,8 @@ async fn an_allocation_writes_one_event_per_distinct_sku_of_each_kind_in_the_env
 #[tokio::test]
 async fn without_a_subscriber_an_event_is_one_processed_row_owed_to_nobody() {
     let shop = Shop::open(seed()).await;
-    shop.db
-        .destination(&shop.tenant, "https://elsewhere.test", &["order.saved"])
-        .await;
-    assert_eq!(
-        send(
-            &shop.db.endpoint(),
-            &shop.allocate(0).key("k").json(&shop.one(0, 1))
-        )
-        .await
-        .status,
-        200
-    );
+    shop.db.destination(&shop.tenant, "https://elsewhere.test", &["order.saved"]).await;
+    assert_eq!(send(&shop.db.endpoint(), &shop.allocate(0).key("k").json(&shop.one(0, 1))).await.status, 200);
     let rows = outbox(&shop).await;
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row.destination.is_none() && row.processed));
@@ -158,60 +122,23 @@ async fn without_a_subscriber_an_event_is_one_processed_row_owed_to_nobody() {
 #[tokio::test]
 async fn siblings_share_event_id_and_sequence_and_go_to_every_subscriber_active_or_not() {
     let shop = Shop::open(seed()).await;
-    let all = shop
-        .db
-        .destination(&shop.tenant, "https://all.test", &["*"])
-        .await
-        .id;
+    let all = shop.db.destination(&shop.tenant, "https://all.test", &["*"]).await.id;
     let orders = shop
         .db
-        .destination(
-            &shop.tenant,
-            "https://orders.test",
-            &["order.line_allocated", "order.saved"],
-        )
+        .destination(&shop.tenant, "https://orders.test", &["order.line_allocated", "order.saved"])
         .await
         .id;
-    let paused = shop
-        .db
-        .destination(&shop.tenant, "https://paused.test", &["order.line_allocated"])
-        .await
-        .id;
-    let disabled = shop
-        .db
-        .destination(&shop.tenant, "https://disabled.test", &["sku.ats_changed"])
-        .await
-        .id;
+    let paused = shop.db.destination(&shop.tenant, "https://paused.test", &["order.line_allocated"]).await.id;
+    let disabled = shop.db.destination(&shop.tenant, "https://disabled.test", &["sku.ats_changed"]).await.id;
     let other = shop.db.seed(seed()).await;
-    shop.db
-        .destination(&other, "https://other-tenant.test", &["*"])
-        .await;
-    shop.db
-        .execute(format!(
-            "update destination set state = 'paused' where id = '{paused}'"
-        ))
-        .await;
-    shop.db
-        .execute(format!(
-            "update destination set state = 'disabled' where id = '{disabled}'"
-        ))
-        .await;
-    assert_eq!(
-        send(
-            &shop.db.endpoint(),
-            &shop.allocate(0).key("k").json(&shop.one(0, 1))
-        )
-        .await
-        .status,
-        200
-    );
+    shop.db.destination(&other, "https://other-tenant.test", &["*"]).await;
+    shop.db.execute(format!("update destination set state = 'paused' where id = '{paused}'")).await;
+    shop.db.execute(format!("update destination set state = 'disabled' where id = '{disabled}'")).await;
+    assert_eq!(send(&shop.db.endpoint(), &shop.allocate(0).key("k").json(&shop.one(0, 1))).await.status, 200);
     let rows = outbox(&shop).await;
     let to = |kind: &str| {
-        let mut to: Vec<_> = rows
-            .iter()
-            .filter(|row| row.kind == kind)
-            .map(|row| row.destination.unwrap())
-            .collect();
+        let mut to: Vec<_> =
+            rows.iter().filter(|row| row.kind == kind).map(|row| row.destination.unwrap()).collect();
         to.sort();
         to
     };
@@ -224,32 +151,18 @@ async fn siblings_share_event_id_and_sequence_and_go_to_every_subscriber_active_
     for kind in ["order.line_allocated", "sku.ats_changed"] {
         let siblings: Vec<_> = rows.iter().filter(|row| row.kind == kind).collect();
         assert!(
-            siblings
-                .iter()
-                .all(|row| row.event == siblings[0].event && row.sequence == siblings[0].sequence)
+            siblings.iter().all(|row| row.event == siblings[0].event && row.sequence == siblings[0].sequence)
         );
-        assert!(
-            siblings
-                .iter()
-                .all(|row| row.payload == siblings[0].payload && !row.processed)
-        );
+        assert!(siblings.iter().all(|row| row.payload == siblings[0].payload && !row.processed));
     }
 }
 
 #[tokio::test]
 async fn a_destination_bound_to_a_customer_gets_only_that_customers_orders() {
     let shop = Shop::open(seed()).await;
-    let bound = shop
-        .db
-        .destination(&shop.tenant, "https://bound.test", &["*"])
-        .await
-        .id;
+    let bound = shop.db.destination(&shop.tenant, "https://bound.test", &["*"]).await.id;
     let (tenant, customer, theirs) = (shop.tenant.id, shop.tenant.customer, Uuid::new_v4());
-    let foreign = shop
-        .db
-        .destination(&shop.tenant, "https://foreign.test", &["*"])
-        .await
-        .id;
+    let foreign = shop.db.destination(&shop.tenant, "https://foreign.test", &["*"]).await.id;
     shop.db
         .execute(format!(
             "insert into customer (tenant_id, id, name, currency) values ('{tenant}', '{theirs}', 'Another', 'USD');
@@ -257,20 +170,9 @@ async fn a_destination_bound_to_a_customer_gets_only_that_customers_orders() {
              update destination set customer_id = '{theirs}' where id = '{foreign}'"
         ))
         .await;
-    assert_eq!(
-        send(
-            &shop.db.endpoint(),
-            &shop.allocate(0).key("k").json(&shop.one(0, 1))
-        )
-        .await
-        .status,
-        200
-    );
+    assert_eq!(send(&shop.db.endpoint(), &shop.allocate(0).key("k").json(&shop.one(0, 1))).await.status, 200);
     let rows = outbox(&shop).await;
-    let owed: Vec<_> = rows
-        .iter()
-        .map(|row| (row.kind.as_str(), row.destination))
-        .collect();
+    let owed: Vec<_> = rows.iter().map(|row| (row.kind.as_str(), row.destination)).collect();
     assert_eq!(owed.len(), 2);
     assert!(owed.contains(&("order.line_allocated", Some(bound))), "{owed:?}");
     assert!(owed.contains(&("sku.ats_changed", None)), "{owed:?}");
@@ -288,25 +190,15 @@ async fn sequences_of_an_aggregate_count_without_a_gap_over_requests_refusals_an
             .json(&lines(&[(shop.tenant.skus[n % 3], 2), (shop.tenant.skus[2], 1)]));
         assert_eq!(send(&sandbox, &event).await.status, 200);
         assert_eq!(send(&sandbox, &event).await.status, 200);
-        let refused = shop
-            .allocate(order)
-            .key(&format!("r{n}"))
-            .json(&shop.one(0, 1_000));
+        let refused = shop.allocate(order).key(&format!("r{n}")).json(&shop.one(0, 1_000));
         assert_eq!(send(&sandbox, &refused).await.status, 422);
     }
     shop.db.assert_consistent().await;
     let rows = outbox(&shop).await;
     for order in &shop.tenant.orders {
-        let sequence: Vec<i64> = rows
-            .iter()
-            .filter(|row| row.aggregate.1 == *order)
-            .map(|row| row.sequence)
-            .collect();
+        let sequence: Vec<i64> =
+            rows.iter().filter(|row| row.aggregate.1 == *order).map(|row| row.sequence).collect();
         let count = i64::try_from(sequence.len()).unwrap();
-        assert_eq!(
-            sequence,
-            (1..=count).collect::<Vec<_>>(),
-            "in the order of writing"
-        );
+        assert_eq!(sequence, (1..=count).collect::<Vec<_>>(), "in the order of writing");
     }
 }

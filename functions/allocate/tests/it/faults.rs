@@ -2,29 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use shared::testing::{Proxy, Reply, Seed, Shop, fresh_key};
+use shared::testing::{Event, Proxy, Reply, Seed, Shop, fresh_key, issue_api_key};
 
 use crate::{send, warm};
 
 fn seed() -> Seed {
-    Seed {
-        skus: 2,
-        on_hand: 1_000,
-        orders: 2,
-        order_qty: 1_000,
-        ..Seed::default()
-    }
+    Seed { skus: 2, on_hand: 1_000, orders: 2, order_qty: 1_000, ..Seed::default() }
 }
 
 /// The contract's bound on an answer that says "too busy".
 const BUSY_SECS: Duration = Duration::from_secs(7);
 
 fn assert_unavailable(reply: &Reply) {
-    assert_eq!(
-        (reply.status, reply.error().as_deref()),
-        (503, Some("unavailable")),
-        "{reply:?}"
-    );
+    assert_eq!((reply.status, reply.error().as_deref()), (503, Some("unavailable")), "{reply:?}");
     let after: u32 = reply.header("retry-after").unwrap().parse().unwrap();
     assert!(after >= 1);
 }
@@ -43,11 +33,7 @@ async fn a_session_ended_between_two_requests_is_not_noticed_by_the_second() {
     for n in 0..5 {
         let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 1));
         let reply = send(&sandbox, &event).await;
-        assert_eq!(
-            (reply.status, reply.header("idempotent-replayed")),
-            (200, None),
-            "{reply:?}"
-        );
+        assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None), "{reply:?}");
         assert_done_once(&shop, n).await;
         shop.db.execute(TERMINATE).await;
     }
@@ -73,10 +59,7 @@ async fn a_session_ended_in_mid_work_leaves_one_execution() {
         assert_eq!(again.status, 200);
         if reply.status == 200 {
             assert_eq!(
-                (
-                    again.body,
-                    again.headers.iter().any(|(n, _)| n == "idempotent-replayed")
-                ),
+                (again.body, again.headers.iter().any(|(n, _)| n == "idempotent-replayed")),
                 (reply.body, true)
             );
         }
@@ -121,10 +104,7 @@ async fn an_answer_lost_after_commit_is_replayed_by_the_reconnect_or_the_retry()
         assert!(reply.status == 200 || reply.status >= 500, "{reply:?}");
         assert_done_once(&shop, n).await;
         let again = send(&sandbox, &event).await;
-        assert_eq!(
-            (again.status, again.header("idempotent-replayed")),
-            (200, Some("true"))
-        );
+        assert_eq!((again.status, again.header("idempotent-replayed")), (200, Some("true")));
         assert!(reply.status != 200 || reply.body == again.body);
         assert_done_once(&shop, n).await;
     }
@@ -184,10 +164,7 @@ async fn a_cancelled_request_does_not_poison_the_next_one_on_its_sandbox() {
         hold.let_go().await;
         shop.db.until(IDLE).await;
         assert_eq!(send(&sandbox, &event).await.status, 200);
-        assert_eq!(
-            shop.db.count("allocation_ledger where qty = 1").await,
-            i64::from(round) + 1
-        );
+        assert_eq!(shop.db.count("allocation_ledger where qty = 1").await, i64::from(round) + 1);
         shop.db.assert_consistent().await;
     }
 }
@@ -202,16 +179,8 @@ async fn a_request_cancelled_at_any_moment_leaves_the_sandbox_whole() {
         let work = send(&sandbox, &event);
         let _ = tokio::time::timeout(Duration::from_micros(n * 60), work).await;
         keys.push(event);
-        let reply = send(
-            &sandbox,
-            &shop.allocate(1).key(&fresh_key()).json(&shop.one(1, 1)),
-        )
-        .await;
-        assert_eq!(
-            (reply.status, reply.header("idempotent-replayed")),
-            (200, None),
-            "after {n}: {reply:?}"
-        );
+        let reply = send(&sandbox, &shop.allocate(1).key(&fresh_key()).json(&shop.one(1, 1))).await;
+        assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None), "after {n}: {reply:?}");
         assert_eq!(reply.json()["lines"][0]["skuId"], shop.tenant.skus[1].to_string());
     }
     shop.db.until(IDLE).await;
@@ -241,11 +210,7 @@ async fn a_database_that_refuses_is_unavailable_and_service_returns_by_itself() 
     assert_unavailable(&send(&newborn, &event("b")).await);
     proxy.recover();
     let reply = send(&sandbox, &event("b")).await;
-    assert_eq!(
-        (reply.status, reply.header("idempotent-replayed")),
-        (200, None),
-        "{reply:?}"
-    );
+    assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None), "{reply:?}");
     assert_eq!(send(&newborn, &event("b")).await.body, reply.body);
     assert_eq!(shop.db.count("allocation_ledger").await, 2);
     shop.db.assert_consistent().await;
@@ -258,10 +223,8 @@ async fn a_network_that_went_silent_is_unavailable_in_time_and_service_returns_b
     let (open, newborn) = (proxy.endpoint(&shop.db), proxy.endpoint(&shop.db));
     open.db.warm().await;
     proxy.fall_silent();
-    let (a, b) = (
-        shop.allocate(0).key("a").json(&shop.one(0, 1)),
-        shop.allocate(0).key("b").json(&shop.one(0, 1)),
-    );
+    let (a, b) =
+        (shop.allocate(0).key("a").json(&shop.one(0, 1)), shop.allocate(0).key("b").json(&shop.one(0, 1)));
     let started = Instant::now();
     let (old, new) = tokio::join!(send(&open, &a), send(&newborn, &b));
     assert!(started.elapsed() < BUSY_SECS, "{:?}", started.elapsed());
@@ -305,16 +268,40 @@ async fn too_busy_is_told_in_time_and_changes_nothing() {
 async fn a_server_without_a_free_connection_is_unavailable() {
     let shop = Shop::open(seed()).await;
     let name = shop.db.name().to_owned();
-    shop.db
-        .execute(format!("alter database {name} connection limit 0"))
-        .await;
+    shop.db.execute(format!("alter database {name} connection limit 0")).await;
     let sandbox = shop.db.endpoint();
     let event = shop.allocate(0).key("k").json(&shop.one(0, 1));
     let started = Instant::now();
     assert_unavailable(&send(&sandbox, &event).await);
     assert!(started.elapsed() < BUSY_SECS);
-    shop.db
-        .execute(format!("alter database {name} connection limit -1"))
-        .await;
+    shop.db.execute(format!("alter database {name} connection limit -1")).await;
     assert_eq!(send(&sandbox, &event).await.status, 200);
+}
+
+#[tokio::test]
+async fn too_busy_is_told_in_time_also_where_the_credential_must_be_looked_up_first() {
+    let shop = Shop::open(seed()).await;
+    let key = issue_api_key(&shop.db, shop.tenant.id, shop.tenant.users[0], &["orders:write"]).await;
+    // Each step is slow within its own limits; together they must stay within the contract's.
+    shop.db
+        .execute(
+            "create function stall() returns trigger language plpgsql as $$ begin perform pg_sleep(30); return new; end $$;
+             create trigger stall before insert on outbox for each row execute function stall()",
+        )
+        .await;
+    let event = Event::post(&format!("/orders/{}/allocate", shop.tenant.orders[0]))
+        .bearer(&key)
+        .key("k")
+        .json(&shop.one(0, 1));
+    let sandbox = shop.db.endpoint();
+    sandbox.db.warm().await;
+    let hold = shop.db.hold("lock table api_key in access exclusive mode".into()).await;
+    let started = Instant::now();
+    let (reply, ()) = tokio::join!(send(&sandbox, &event), async {
+        shop.db.until_blocked(1).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        hold.let_go().await;
+    });
+    assert_unavailable(&reply);
+    assert!(started.elapsed() < BUSY_SECS, "{:?}", started.elapsed());
 }

@@ -37,7 +37,11 @@ async fn no_hostile_body_breaks_a_sandbox_or_uses_up_its_key() {
         for event in [event(&bytes).base64(), event(&bytes), event(&wrapped), event(&as_qty)] {
             let reply = send(&sandbox, &event).await;
             // None of them is a request: the wrapped ones have a member too many, or a quantity that is none.
-            assert_eq!((reply.status, reply.error().as_deref()), (400, Some("invalid_body")), "{name}: {reply:?}");
+            assert_eq!(
+                (reply.status, reply.error().as_deref()),
+                (400, Some("invalid_body")),
+                "{name}: {reply:?}"
+            );
         }
     }
     assert_eq!(shop.db.count("idempotency_key").await, 0);

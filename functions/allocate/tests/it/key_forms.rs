@@ -6,12 +6,7 @@ use crate::send;
 
 #[tokio::test]
 async fn bare_and_quoted_are_one_key() {
-    let shop = Shop::open(Seed {
-        on_hand: 100,
-        order_qty: 100,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { on_hand: 100, order_qty: 100, ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
     let long = "x".repeat(255);
     for (first, same) in [
@@ -21,55 +16,25 @@ async fn bare_and_quoted_are_one_key() {
         (r#""a b, c""#, r#"	"a b, c" "#),
         (r#""a\"b\\c""#, r#" "a\"b\\c""#),
         (r#""back\\slash""#, r"back\slash"),
-        (
-            "!#$%&'()*+-./:;<=>?@[]^_`{|}~",
-            r#""!#$%&'()*+-./:;<=>?@[]^_`{|}~""#,
-        ),
+        ("!#$%&'()*+-./:;<=>?@[]^_`{|}~", r#""!#$%&'()*+-./:;<=>?@[]^_`{|}~""#),
         (&long, &format!(r#""{long}""#)),
     ] {
         let event = |key: &str| shop.allocate(0).key(key).json(&shop.one(0, 1));
         let one = send(&sandbox, &event(first)).await;
-        assert_eq!(
-            (one.status, one.header("idempotent-replayed")),
-            (200, None),
-            "{first}: {one:?}"
-        );
+        assert_eq!((one.status, one.header("idempotent-replayed")), (200, None), "{first}: {one:?}");
         let two = send(&sandbox, &event(same)).await;
-        assert_eq!(
-            (&two.body, two.header("idempotent-replayed")),
-            (&one.body, Some("true")),
-            "{same}"
-        );
+        assert_eq!((&two.body, two.header("idempotent-replayed")), (&one.body, Some("true")), "{same}");
     }
     assert_eq!(shop.db.count("idempotency_key").await, 8);
 }
 
 #[tokio::test]
 async fn keys_differ_by_case_and_by_inner_space() {
-    let shop = Shop::open(Seed {
-        on_hand: 100,
-        order_qty: 100,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { on_hand: 100, order_qty: 100, ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
-    for key in [
-        "key",
-        "KEY",
-        "Key",
-        r#""k ey""#,
-        r#""k  ey""#,
-        "ke",
-        "key1",
-        "k%65y",
-        r#""ke\\y""#,
-    ] {
+    for key in ["key", "KEY", "Key", r#""k ey""#, r#""k  ey""#, "ke", "key1", "k%65y", r#""ke\\y""#] {
         let reply = send(&sandbox, &shop.allocate(0).key(key).json(&shop.one(0, 1))).await;
-        assert_eq!(
-            (reply.status, reply.header("idempotent-replayed")),
-            (200, None),
-            "{key}"
-        );
+        assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None), "{key}");
     }
 }
 

@@ -7,13 +7,7 @@ use shared::testing::{Seed, Shop, fresh_key};
 use crate::{at_once, crowd, send, warm};
 
 fn seed() -> Seed {
-    Seed {
-        skus: 1,
-        on_hand: 1_000_000,
-        orders: 4,
-        order_qty: 1_000_000,
-        ..Seed::default()
-    }
+    Seed { skus: 1, on_hand: 1_000_000, orders: 4, order_qty: 1_000_000, ..Seed::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,10 +19,7 @@ async fn of_fifty_equal_requests_at_once_one_runs() {
         let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 7));
         let replies = at_once(&sandboxes, vec![event.clone(); 50]).await;
         let answers: Vec<_> = replies.iter().filter(|reply| reply.status == 200).collect();
-        let executed = answers
-            .iter()
-            .filter(|reply| reply.header("idempotent-replayed").is_none())
-            .count();
+        let executed = answers.iter().filter(|reply| reply.header("idempotent-replayed").is_none()).count();
         assert_eq!(executed, 1, "round {round}");
         assert!(answers.iter().all(|reply| reply.body == answers[0].body));
         for reply in replies.iter().filter(|reply| reply.status != 200) {
@@ -42,10 +33,7 @@ async fn of_fifty_equal_requests_at_once_one_runs() {
         assert_eq!(shop.db.count("allocation_ledger").await, round);
         assert_eq!(shop.db.count("idempotency_key").await, round);
         let late = send(&sandboxes[0], &event).await;
-        assert_eq!(
-            (&late.body, late.header("idempotent-replayed")),
-            (&answers[0].body, Some("true"))
-        );
+        assert_eq!((&late.body, late.header("idempotent-replayed")), (&answers[0].body, Some("true")));
     }
     shop.db.assert_consistent().await;
 }
@@ -61,9 +49,7 @@ async fn beside_requests_with_another_body_equal_retries_always_replay() {
         let first = send(&sandboxes[0], &event).await;
         assert_eq!(first.status, 200);
         let other = shop.allocate(0).key(&key).json(&shop.one(0, 4));
-        let events = (0..24)
-            .map(|n| if n % 2 == 0 { event.clone() } else { other.clone() })
-            .collect();
+        let events = (0..24).map(|n| if n % 2 == 0 { event.clone() } else { other.clone() }).collect();
         for (n, reply) in at_once(&sandboxes, events).await.into_iter().enumerate() {
             if n % 2 == 0 {
                 assert_eq!((reply.status, &reply.body), (200, &first.body), "an equal retry");
@@ -91,31 +77,17 @@ async fn when_equal_and_other_requests_race_for_a_new_key_one_body_wins_whole() 
         let key = fresh_key();
         let events = [3, 4].map(|qty| shop.allocate(0).key(&key).json(&shop.one(0, qty)));
         let replies = at_once(&sandboxes, (0..24).map(|n| events[n % 2].clone()).collect()).await;
-        let won = replies
-            .iter()
-            .position(|reply| reply.status == 200)
-            .map(|n| n % 2);
+        let won = replies.iter().position(|reply| reply.status == 200).map(|n| n % 2);
         let won = won.expect("a request that meets only others must not leave all refused");
-        let executed = replies
-            .iter()
-            .filter(|r| r.status == 200 && r.header("idempotent-replayed").is_none())
-            .count();
+        let executed =
+            replies.iter().filter(|r| r.status == 200 && r.header("idempotent-replayed").is_none()).count();
         assert_eq!(executed, 1);
         for (n, reply) in replies.iter().enumerate() {
             let allowed: &[u16] = if n % 2 == won { &[200, 409] } else { &[422, 409] };
-            assert!(
-                allowed.contains(&reply.status),
-                "round {round}, {}: {reply:?}",
-                n % 2 == won
-            );
+            assert!(allowed.contains(&reply.status), "round {round}, {}: {reply:?}", n % 2 == won);
         }
         assert_eq!(shop.db.count("allocation_ledger").await, round);
-        assert_eq!(
-            send(&sandboxes[0], &events[won])
-                .await
-                .header("idempotent-replayed"),
-            Some("true")
-        );
+        assert_eq!(send(&sandboxes[0], &events[won]).await.header("idempotent-replayed"), Some("true"));
         assert_eq!(send(&sandboxes[0], &events[1 - won]).await.status, 422);
     }
     shop.db.assert_consistent().await;
@@ -137,27 +109,14 @@ async fn while_the_first_runs_an_equal_request_is_told_so_at_once_and_another_is
     let equal = send(&sandboxes[1], &event).await;
     let other = send(&sandboxes[1], &shop.allocate(0).key("k").json(&shop.one(0, 4))).await;
     let elsewhere = send(&sandboxes[1], &shop.allocate(1).key("k").json(&shop.one(0, 3))).await;
-    assert!(
-        started.elapsed() < Duration::from_millis(900),
-        "answered at once, not after the first"
-    );
-    assert_eq!(
-        (equal.status, equal.error().as_deref()),
-        (409, Some("idempotency_key_in_use"))
-    );
+    assert!(started.elapsed() < Duration::from_millis(900), "answered at once, not after the first");
+    assert_eq!((equal.status, equal.error().as_deref()), (409, Some("idempotency_key_in_use")));
     assert_eq!(equal.header("retry-after"), Some("5"));
     for reply in [&other, &elsewhere] {
-        assert_eq!(
-            (reply.status, reply.error().as_deref()),
-            (422, Some("idempotency_key_reused"))
-        );
+        assert_eq!((reply.status, reply.error().as_deref()), (422, Some("idempotency_key_reused")));
     }
     let held = "pg_stat_activity where datname = current_database() and usename = 'holdfast_app' and state <> 'idle'";
-    assert_eq!(
-        shop.db.count(held).await,
-        1,
-        "only the first holds a connection busy"
-    );
+    assert_eq!(shop.db.count(held).await, 1, "only the first holds a connection busy");
 
     hold.let_go().await;
     let first = first.await.unwrap();

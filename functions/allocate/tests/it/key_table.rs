@@ -4,16 +4,10 @@ use serde_json::json;
 use shared::testing::{Event, Reply, Seed, Shop, token};
 use uuid::Uuid;
 
-use crate::send;
+use crate::{hex, send};
 
 fn seed() -> Seed {
-    Seed {
-        skus: 2,
-        on_hand: 10,
-        orders: 3,
-        order_qty: 10,
-        ..Seed::default()
-    }
+    Seed { skus: 2, on_hand: 10, orders: 3, order_qty: 10, ..Seed::default() }
 }
 
 fn assert_replays(first: &Reply, again: &Reply) {
@@ -29,16 +23,9 @@ fn assert_replays(first: &Reply, again: &Reply) {
 #[tokio::test]
 async fn the_first_request_of_a_key_runs_and_its_answer_is_recorded() {
     let shop = Shop::open(seed()).await;
-    let reply = send(
-        &shop.db.endpoint(),
-        &shop.allocate(0).key("k").json(&shop.one(0, 4)),
-    )
-    .await;
+    let reply = send(&shop.db.endpoint(), &shop.allocate(0).key("k").json(&shop.one(0, 4))).await;
     assert_eq!(reply.status, 200, "{reply:?}");
-    let (path, tenant) = (
-        format!("/orders/{}/allocate", shop.tenant.orders[0]),
-        shop.tenant.id,
-    );
+    let (path, tenant) = (format!("/orders/{}/allocate", shop.tenant.orders[0]), shop.tenant.id);
     let recorded = format!(
         "idempotency_key where tenant_id = '{tenant}' and key = 'k' and request_method = 'POST' and request_path = '{path}'
            and response_status = 200 and response_body = '\\x{}' and response_content_type = 'application/json'
@@ -57,10 +44,7 @@ async fn an_equal_request_gets_the_recorded_answer_byte_for_byte_and_changes_not
     let sandbox = shop.db.endpoint();
     let first = send(&sandbox, &event).await;
     let after = shop.db.state().await;
-    for again in [
-        send(&sandbox, &event).await,
-        send(&shop.db.endpoint(), &event).await,
-    ] {
+    for again in [send(&sandbox, &event).await, send(&shop.db.endpoint(), &event).await] {
         assert_replays(&first, &again);
         assert_ne!(
             again.header("x-request-id"),
@@ -91,10 +75,7 @@ async fn spelling_of_json_does_not_make_another_request_but_array_order_does() {
             b.to_string().as_bytes()[35]
         ),
     ] {
-        assert_replays(
-            &first,
-            &send(&sandbox, &shop.allocate(0).key("k").body(same.as_bytes())).await,
-        );
+        assert_replays(&first, &send(&sandbox, &shop.allocate(0).key("k").body(same.as_bytes())).await);
         let encoded = shop.allocate(0).key("k").body(same.as_bytes()).base64();
         assert_replays(&first, &send(&sandbox, &encoded).await);
     }
@@ -104,10 +85,7 @@ async fn spelling_of_json_does_not_make_another_request_but_array_order_does() {
         format!(r#"{{"skuId":"{a}","qty":6}}"#),
     ] {
         let reply = send(&sandbox, &shop.allocate(0).key("k").body(other.as_bytes())).await;
-        assert_eq!(
-            (reply.status, reply.error().as_deref()),
-            (422, Some("idempotency_key_reused"))
-        );
+        assert_eq!((reply.status, reply.error().as_deref()), (422, Some("idempotency_key_reused")));
         assert_eq!(reply.header("idempotent-replayed"), None);
     }
 }
@@ -135,23 +113,13 @@ async fn a_key_used_on_another_order_is_reused_and_of_another_tenant_is_new() {
     let shop = Shop::open(seed()).await;
     let other = shop.db.seed(seed()).await;
     let sandbox = shop.db.endpoint();
-    assert_eq!(
-        send(&sandbox, &shop.allocate(0).key("k").json(&shop.one(0, 2)))
-            .await
-            .status,
-        200
-    );
+    assert_eq!(send(&sandbox, &shop.allocate(0).key("k").json(&shop.one(0, 2))).await.status, 200);
     let after = shop.db.state().await;
     let reply = send(&sandbox, &shop.allocate(1).key("k").json(&shop.one(0, 2))).await;
-    assert_eq!(
-        (reply.status, reply.error().as_deref()),
-        (422, Some("idempotency_key_reused"))
-    );
+    assert_eq!((reply.status, reply.error().as_deref()), (422, Some("idempotency_key_reused")));
     assert_eq!(shop.db.state().await, after);
 
-    let event = Event::post(&format!("/orders/{}/allocate", other.orders[0]))
-        .bearer(&other.token())
-        .key("k");
+    let event = Event::post(&format!("/orders/{}/allocate", other.orders[0])).bearer(&other.token()).key("k");
     let reply = send(&sandbox, &event.json(&json!({"skuId": other.skus[0], "qty": 2}))).await;
     assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None));
     shop.db.assert_consistent().await;
@@ -161,15 +129,11 @@ async fn a_key_used_on_another_order_is_reused_and_of_another_tenant_is_new() {
 async fn another_user_of_the_tenant_gets_the_replay_of_the_same_request() {
     let shop = Shop::open(seed()).await;
     let sandbox = shop.db.endpoint();
-    let event = Event::post(&format!("/orders/{}/allocate", shop.tenant.orders[0]))
-        .key("k")
-        .json(&shop.one(0, 2));
+    let event =
+        Event::post(&format!("/orders/{}/allocate", shop.tenant.orders[0])).key("k").json(&shop.one(0, 2));
     let first = send(&sandbox, &event.clone().bearer(&shop.tenant.token())).await;
     assert_eq!(first.status, 200);
-    assert_replays(
-        &first,
-        &send(&sandbox, &event.bearer(&shop.tenant.second_token())).await,
-    );
+    assert_replays(&first, &send(&sandbox, &event.bearer(&shop.tenant.second_token())).await);
 }
 
 #[tokio::test]
@@ -219,10 +183,7 @@ async fn a_refusal_is_recorded_and_replayed_even_after_stock_came_back() {
     let sandbox = shop.db.endpoint();
     let event = shop.allocate(0).key("k").json(&shop.one(0, 4));
     let first = send(&sandbox, &event).await;
-    assert_eq!(
-        (first.status, first.error().as_deref()),
-        (422, Some("insufficient_ats"))
-    );
+    assert_eq!((first.status, first.error().as_deref()), (422, Some("insufficient_ats")));
     shop.receive(0, 100).await;
     assert_replays(&first, &send(&sandbox, &event).await);
     let reply = send(&sandbox, &shop.allocate(0).key("another").json(&shop.one(0, 4))).await;
@@ -236,10 +197,7 @@ async fn an_order_that_does_not_exist_is_a_recorded_refusal() {
     let event = Event::post(&format!("/orders/{}/allocate", Uuid::new_v4())).bearer(&shop.tenant.token());
     let event = event.key("k").json(&shop.one(0, 1));
     let first = send(&sandbox, &event).await;
-    assert_eq!(
-        (first.status, first.error().as_deref()),
-        (404, Some("order_not_found"))
-    );
+    assert_eq!((first.status, first.error().as_deref()), (404, Some("order_not_found")));
     assert_replays(&first, &send(&sandbox, &event).await);
 }
 
@@ -279,8 +237,4 @@ async fn a_reaped_key_is_a_new_request() {
     assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None));
     assert_eq!(reply.json()["lines"][0]["atsAfter"], 2);
     shop.db.assert_consistent().await;
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

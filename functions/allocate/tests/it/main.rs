@@ -11,6 +11,8 @@ mod key_races;
 mod key_table;
 mod refusals;
 mod stock_race;
+mod two_spellings;
+mod under_the_lock;
 mod who_is_calling;
 
 use std::sync::Arc;
@@ -37,10 +39,7 @@ pub async fn warm(shop: &Shop, count: usize) -> Vec<Arc<Endpoint>> {
 
 /// Sends each event on a sandbox of its own, all at the same moment.
 pub async fn at_once(sandboxes: &[Arc<Endpoint>], events: Vec<Event>) -> Vec<Reply> {
-    assert!(
-        events.len() <= sandboxes.len(),
-        "a sandbox serves one request at a time"
-    );
+    assert!(events.len() <= sandboxes.len(), "a sandbox serves one request at a time");
     let start = Arc::new(Barrier::new(events.len()));
     let tasks = events.into_iter().zip(sandboxes).map(|(event, sandbox)| {
         let (start, sandbox) = (start.clone(), sandbox.clone());
@@ -56,4 +55,9 @@ pub async fn at_once(sandboxes: &[Arc<Endpoint>], events: Vec<Event>) -> Vec<Rep
 pub async fn crowd() -> SemaphorePermit<'static> {
     static CROWD: Semaphore = Semaphore::const_new(1);
     CROWD.acquire().await.unwrap()
+}
+
+/// Lower-case hex, as a bytea literal wants it.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -15,17 +15,11 @@ async fn ask(sandbox: &Endpoint, shop: &Shop, order: usize, body: &Value) -> Rep
 async fn assert_refused(shop: &Shop, order: Uuid, body: &Value, status: u16, error: &str, members: Value) {
     let before = shop.db.state().await;
     let key = fresh_key();
-    let event = Event::post(&format!("/orders/{order}/allocate"))
-        .bearer(&shop.tenant.token())
-        .key(&key)
-        .json(body);
+    let event =
+        Event::post(&format!("/orders/{order}/allocate")).bearer(&shop.tenant.token()).key(&key).json(body);
     let reply = send(&shop.db.endpoint(), &event).await;
     let problem = reply.json();
-    assert_eq!(
-        (reply.status, problem["error"].as_str()),
-        (status, Some(error)),
-        "{problem}"
-    );
+    assert_eq!((reply.status, problem["error"].as_str()), (status, Some(error)), "{problem}");
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     assert_eq!(problem["status"], status);
     let mut names: Vec<&str> = problem.as_object().unwrap().keys().map(String::as_str).collect();
@@ -40,11 +34,7 @@ async fn assert_refused(shop: &Shop, order: Uuid, body: &Value, status: u16, err
     assert!(names.is_empty(), "members beyond the contract: {names:?}");
     assert_eq!(shop.db.state().await, before, "{error} changed something");
     assert_eq!(
-        shop.db
-            .count(&format!(
-                "idempotency_key where key = '{key}' and response_status = {status}"
-            ))
-            .await,
+        shop.db.count(&format!("idempotency_key where key = '{key}' and response_status = {status}")).await,
         1
     );
 }
@@ -55,14 +45,7 @@ fn short(sku: Uuid, requested: i64, available: i64) -> Value {
 
 #[tokio::test]
 async fn one_line_and_several_lines_are_answered_in_the_same_shape() {
-    let shop = Shop::open(Seed {
-        skus: 3,
-        on_hand: 50,
-        orders: 2,
-        order_qty: 20,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { skus: 3, on_hand: 50, orders: 2, order_qty: 20, ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
     let (order, [a, b, c]) = (shop.tenant.orders[0], shop.tenant.skus[..].try_into().unwrap());
     let reply = ask(&sandbox, &shop, 0, &json!({"skuId": a, "qty": 4})).await;
@@ -73,33 +56,17 @@ async fn one_line_and_several_lines_are_answered_in_the_same_shape() {
         json!({"ok": true, "orderId": order, "lines": [{"skuId": a, "qty": 4, "atsAfter": 46}]})
     );
     // Out of the order of ids, one SKU on three lines: lines as sent, ATS after the whole request.
-    let reply = ask(
-        &sandbox,
-        &shop,
-        0,
-        &lines(&[(c, 2), (a, 1), (b, 3), (a, 5), (a, 1)]),
-    )
-    .await;
+    let reply = ask(&sandbox, &shop, 0, &lines(&[(c, 2), (a, 1), (b, 3), (a, 5), (a, 1)])).await;
     let line = |sku: Uuid, qty: i64, ats: i64| json!({"skuId": sku, "qty": qty, "atsAfter": ats});
     assert_eq!(
         reply.json()["lines"],
-        json!([
-            line(c, 2, 48),
-            line(a, 1, 39),
-            line(b, 3, 47),
-            line(a, 5, 39),
-            line(a, 1, 39)
-        ])
+        json!([line(c, 2, 48), line(a, 1, 39), line(b, 3, 47), line(a, 5, 39), line(a, 1, 39)])
     );
     let held = format!(
         "order_line where order_id = '{order}' and (sku_id, qty_allocated) in (('{a}', 11), ('{b}', 3), ('{c}', 2))"
     );
     assert_eq!(shop.db.count(&held).await, 3);
-    assert_eq!(
-        shop.db.count("allocation_ledger").await,
-        4,
-        "one line per distinct SKU and request"
-    );
+    assert_eq!(shop.db.count("allocation_ledger").await, 4, "one line per distinct SKU and request");
     assert_eq!(
         shop.db.count("wholesale_order where version <> 1").await,
         0,
@@ -110,103 +77,57 @@ async fn one_line_and_several_lines_are_answered_in_the_same_shape() {
 
 #[tokio::test]
 async fn ids_are_taken_in_either_case_and_answered_in_lower_case() {
-    let shop = Shop::open(Seed {
-        on_hand: 50,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { on_hand: 50, ..Seed::default() }).await;
     let (sku, order) = (shop.tenant.skus[0].to_string(), shop.tenant.orders[0].to_string());
     let body = json!({"lines": [{"skuId": sku.to_uppercase(), "qty": 1}, {"skuId": sku, "qty": 2}]});
     let event =
         Event::post(&format!("/orders/{}/allocate", order.to_uppercase())).bearer(&shop.tenant.token());
     let reply = send(&shop.db.endpoint(), &event.key("k").json(&body)).await;
     let line = |qty: i64| json!({"skuId": sku, "qty": qty, "atsAfter": 47});
-    assert_eq!(
-        reply.json(),
-        json!({"ok": true, "orderId": order, "lines": [line(1), line(2)]})
-    );
-    assert_eq!(
-        shop.db.count("allocation_ledger where qty = 3").await,
-        1,
-        "both spellings are one SKU"
-    );
+    assert_eq!(reply.json(), json!({"ok": true, "orderId": order, "lines": [line(1), line(2)]}));
+    assert_eq!(shop.db.count("allocation_ledger where qty = 3").await, 1, "both spellings are one SKU");
 }
 
 #[tokio::test]
 async fn five_hundred_lines_go_through_and_one_more_is_refused() {
-    let shop = Shop::open(Seed {
-        skus: 500,
-        on_hand: 5,
-        order_qty: 5,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { skus: 500, on_hand: 5, order_qty: 5, ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
     let mut all: Vec<_> = shop.tenant.skus.iter().rev().map(|sku| (*sku, 1)).collect();
     let reply = ask(&sandbox, &shop, 0, &lines(&all)).await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.json()["lines"].as_array().unwrap().len(), 500);
     all.push(all[0]);
-    assert_eq!(
-        ask(&sandbox, &shop, 0, &lines(&all)).await.error().as_deref(),
-        Some("invalid_body")
-    );
+    assert_eq!(ask(&sandbox, &shop, 0, &lines(&all)).await.error().as_deref(), Some("invalid_body"));
     assert_eq!(shop.db.count("allocation_ledger").await, 500);
     shop.db.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn a_quantity_goes_from_one_to_a_million_summed_or_not() {
-    let shop = Shop::open(Seed {
-        on_hand: 5_000_000,
-        order_qty: 1_000_000,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { on_hand: 5_000_000, order_qty: 1_000_000, ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
     let sku = shop.tenant.skus[0];
     // Each line is in range; their sum is beyond any order, which is a matter of the order, not of the form.
     let reply = ask(&sandbox, &shop, 0, &lines(&[(sku, 1_000_000), (sku, 1_000_000)])).await;
     assert_eq!(reply.json()["lines"], json!([short(sku, 2_000_000, 1_000_000)]));
     let reply = ask(&sandbox, &shop, 0, &lines(&[(sku, 999_999), (sku, 1)])).await;
-    assert_eq!(
-        reply.json()["lines"][1],
-        json!({"skuId": sku, "qty": 1, "atsAfter": 4_000_000})
-    );
+    assert_eq!(reply.json()["lines"][1], json!({"skuId": sku, "qty": 1, "atsAfter": 4_000_000}));
 }
 
 #[tokio::test]
 async fn an_unknown_order_and_an_order_that_is_not_open_are_told_apart() {
-    let shop = Shop::open(Seed {
-        orders: 3,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { orders: 3, ..Seed::default() }).await;
     let [open, cancelled, shipped] = shop.tenant.orders[..].try_into().unwrap();
     let other = shop.db.seed(Seed::default()).await;
     shop.db
-        .execute(format!(
-            "update wholesale_order set status = 'cancelled' where id = '{cancelled}'"
-        ))
+        .execute(format!("update wholesale_order set status = 'cancelled' where id = '{cancelled}'"))
         .await;
-    shop.db
-        .execute(format!(
-            "update wholesale_order set status = 'shipped' where id = '{shipped}'"
-        ))
-        .await;
+    shop.db.execute(format!("update wholesale_order set status = 'shipped' where id = '{shipped}'")).await;
     // The order is looked at before the lines: an unknown SKU does not show.
     let body = json!({"lines": [{"skuId": Uuid::new_v4(), "qty": 1}]});
     for stranger in [Uuid::new_v4(), other.orders[0]] {
         assert_refused(&shop, stranger, &body, 404, "order_not_found", json!({})).await;
-        assert_refused(
-            &shop,
-            stranger,
-            &shop.one(0, 1),
-            404,
-            "order_not_found",
-            json!({}),
-        )
-        .await;
+        assert_refused(&shop, stranger, &shop.one(0, 1), 404, "order_not_found", json!({})).await;
     }
     for ended in [cancelled, shipped] {
         assert_refused(&shop, ended, &body, 409, "order_not_open", json!({})).await;
@@ -265,63 +186,22 @@ async fn refusals_come_in_the_contracts_order_each_with_all_its_skus_in_the_orde
     let foreign = other.skus[0];
 
     // Everything is wrong at once; then the first wrong thing goes, and so on.
-    let all = [
-        (y, 2),
-        (second, 5),
-        (fourth, 2),
-        (foreign, 1),
-        (third, 4),
-        (x, 1),
-        (first, 9),
-        (y, 3),
-        (fourth, 1),
-    ];
+    let all =
+        [(y, 2), (second, 5), (fourth, 2), (foreign, 1), (third, 4), (x, 1), (first, 9), (y, 3), (fourth, 1)];
     let expected = [short(y, 5, 0), short(foreign, 1, 0), short(x, 1, 0)];
-    assert_refused(
-        &shop,
-        order,
-        &lines(&all),
-        422,
-        "unknown_sku",
-        json!({"lines": expected}),
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&all), 422, "unknown_sku", json!({"lines": expected})).await;
 
     let known = [(second, 5), (fourth, 2), (third, 4), (first, 9), (fourth, 1)];
     let expected = [short(fourth, 3, 0)];
-    assert_refused(
-        &shop,
-        order,
-        &lines(&known),
-        422,
-        "sku_not_on_order",
-        json!({"lines": expected}),
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&known), 422, "sku_not_on_order", json!({"lines": expected})).await;
 
     let on_order = [(third, 2), (second, 5), (first, 11), (third, 2)];
     let expected = [short(third, 4, 3), short(first, 11, 10)];
-    assert_refused(
-        &shop,
-        order,
-        &lines(&on_order),
-        422,
-        "exceeds_ordered",
-        json!({"lines": expected}),
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&on_order), 422, "exceeds_ordered", json!({"lines": expected})).await;
 
     let within_order = [(second, 5), (third, 3), (first, 9), (second, 1)];
     let members = json!({"limit": 1_000, "exposure": 700, "requested": 1_800});
-    assert_refused(
-        &shop,
-        order,
-        &lines(&within_order),
-        422,
-        "credit_limit_exceeded",
-        members,
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&within_order), 422, "credit_limit_exceeded", members).await;
 
     shop.db
         .execute(format!(
@@ -330,52 +210,23 @@ async fn refusals_come_in_the_contracts_order_each_with_all_its_skus_in_the_orde
         ))
         .await;
     let expected = [short(second, 6, 1), short(first, 9, 2)];
-    assert_refused(
-        &shop,
-        order,
-        &lines(&within_order),
-        422,
-        "insufficient_ats",
-        json!({"lines": expected}),
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&within_order), 422, "insufficient_ats", json!({"lines": expected}))
+        .await;
 
     let covered = [(second, 1), (third, 3), (first, 2)];
-    assert_eq!(
-        ask(&shop.db.endpoint(), &shop, 0, &lines(&covered)).await.status,
-        200
-    );
+    assert_eq!(ask(&shop.db.endpoint(), &shop, 0, &lines(&covered)).await.status, 200);
     let expected = [short(first, 1, 0)];
-    assert_refused(
-        &shop,
-        order,
-        &lines(&[(first, 1)]),
-        422,
-        "insufficient_ats",
-        json!({"lines": expected}),
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&[(first, 1)]), 422, "insufficient_ats", json!({"lines": expected}))
+        .await;
     let expected = [short(third, 1, 0)];
-    assert_refused(
-        &shop,
-        order,
-        &lines(&[(third, 1)]),
-        422,
-        "exceeds_ordered",
-        json!({"lines": expected}),
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&[(third, 1)]), 422, "exceeds_ordered", json!({"lines": expected}))
+        .await;
     assert_eq!(shop.db.count("position_audit").await, 0);
 }
 
 #[tokio::test]
 async fn what_is_on_order_can_be_promised_and_what_is_not_there_cannot() {
-    let shop = Shop::open(Seed {
-        on_hand: 2,
-        order_qty: 100,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { on_hand: 2, order_qty: 100, ..Seed::default() }).await;
     let (tenant, sku) = (shop.tenant.id, shop.tenant.skus[0]);
     shop.db
         .execute(format!(
@@ -385,26 +236,15 @@ async fn what_is_on_order_can_be_promised_and_what_is_not_there_cannot() {
         ))
         .await;
     let sandbox = shop.db.endpoint();
-    assert_eq!(
-        ask(&sandbox, &shop, 0, &shop.one(0, 33)).await.json()["lines"],
-        json!([short(sku, 33, 32)])
-    );
-    assert_eq!(
-        ask(&sandbox, &shop, 0, &shop.one(0, 31)).await.json()["lines"][0]["atsAfter"],
-        1
-    );
+    assert_eq!(ask(&sandbox, &shop, 0, &shop.one(0, 33)).await.json()["lines"], json!([short(sku, 33, 32)]));
+    assert_eq!(ask(&sandbox, &shop, 0, &shop.one(0, 31)).await.json()["lines"][0]["atsAfter"], 1);
     shop.db.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn ats_below_zero_is_shown_as_it_is_and_promises_nothing() {
     // A shipment was told before its receipt: on_hand is negative, on_order covers it.
-    let shop = Shop::open(Seed {
-        on_hand: 0,
-        order_qty: 100,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { on_hand: 0, order_qty: 100, ..Seed::default() }).await;
     let (tenant, sku) = (shop.tenant.id, shop.tenant.skus[0]);
     shop.db
         .execute(format!(
@@ -414,13 +254,7 @@ async fn ats_below_zero_is_shown_as_it_is_and_promises_nothing() {
         ))
         .await;
     let sandbox = shop.db.endpoint();
-    assert_eq!(
-        ask(&sandbox, &shop, 0, &shop.one(0, 8)).await.json()["lines"],
-        json!([short(sku, 8, 7)])
-    );
-    assert_eq!(
-        ask(&sandbox, &shop, 0, &shop.one(0, 7)).await.json()["lines"][0]["atsAfter"],
-        0
-    );
+    assert_eq!(ask(&sandbox, &shop, 0, &shop.one(0, 8)).await.json()["lines"], json!([short(sku, 8, 7)]));
+    assert_eq!(ask(&sandbox, &shop, 0, &shop.one(0, 7)).await.json()["lines"][0]["atsAfter"], 0);
     shop.db.assert_consistent().await;
 }

@@ -6,14 +6,7 @@ use crate::{at_once, crowd, warm};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_six_units_go_to_exactly_one_of_two_users() {
-    let shop = Shop::open(Seed {
-        skus: 200,
-        on_hand: 6,
-        orders: 2,
-        order_qty: 6,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { skus: 200, on_hand: 6, orders: 2, order_qty: 6, ..Seed::default() }).await;
     let sandboxes = warm(&shop, 2).await;
     let mut won = [0, 0];
     for sku in 0..200 {
@@ -25,55 +18,29 @@ async fn the_last_six_units_go_to_exactly_one_of_two_users() {
         let replies = at_once(&sandboxes, events).await;
         let winner = usize::from(replies[1].status == 200);
         let (yes, no) = (&replies[winner], &replies[1 - winner]);
-        assert_eq!(
-            (yes.status, &yes.json()["lines"][0]["atsAfter"]),
-            (200, &0.into()),
-            "{yes:?}"
-        );
-        assert_eq!(
-            (no.status, no.error().as_deref()),
-            (422, Some("insufficient_ats")),
-            "{no:?}"
-        );
+        assert_eq!((yes.status, &yes.json()["lines"][0]["atsAfter"]), (200, &0.into()), "{yes:?}");
+        assert_eq!((no.status, no.error().as_deref()), (422, Some("insufficient_ats")), "{no:?}");
         let id = shop.tenant.skus[sku];
-        assert_eq!(
-            no.json()["lines"],
-            serde_json::json!([{"skuId": id, "requested": 6, "available": 0}])
-        );
+        assert_eq!(no.json()["lines"], serde_json::json!([{"skuId": id, "requested": 6, "available": 0}]));
         won[winner] += 1;
     }
-    assert_eq!(
-        shop.db
-            .count("sku_position where allocated = 6 and on_hand = 6")
-            .await,
-        200
-    );
+    assert_eq!(shop.db.count("sku_position where allocated = 6 and on_hand = 6").await, 200);
     assert_eq!(shop.db.count("allocation_ledger").await, 200);
     assert_eq!(shop.db.count("outbox").await, 400);
-    assert!(
-        won.iter().all(|n| *n > 0),
-        "a race that one side always wins is none: {won:?}"
-    );
+    assert!(won.iter().all(|n| *n > 0), "a race that one side always wins is none: {won:?}");
     shop.db.assert_consistent().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drop_sells_every_unit_once() {
     let _turn = crowd().await;
-    let shop = Shop::open(Seed {
-        skus: 1,
-        on_hand: 100,
-        orders: 30,
-        order_qty: 1_000,
-        ..Seed::default()
-    })
-    .await;
+    let shop =
+        Shop::open(Seed { skus: 1, on_hand: 100, orders: 30, order_qty: 1_000, ..Seed::default() }).await;
     let sandboxes = warm(&shop, 30).await;
     let mut sold = 0;
     for _ in 0..6 {
-        let events = (0..30)
-            .map(|order| shop.allocate(order).key(&fresh_key()).json(&shop.one(0, 1)))
-            .collect();
+        let events =
+            (0..30).map(|order| shop.allocate(order).key(&fresh_key()).json(&shop.one(0, 1))).collect();
         for reply in at_once(&sandboxes, events).await {
             match reply.status {
                 200 => sold += 1,
@@ -90,14 +57,8 @@ async fn a_drop_sells_every_unit_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_of_several_skus_take_all_or_nothing_under_contention() {
     let _turn = crowd().await;
-    let shop = Shop::open(Seed {
-        skus: 6,
-        on_hand: 40,
-        orders: 12,
-        order_qty: 1_000,
-        ..Seed::default()
-    })
-    .await;
+    let shop =
+        Shop::open(Seed { skus: 6, on_hand: 40, orders: 12, order_qty: 1_000, ..Seed::default() }).await;
     let sandboxes = warm(&shop, 12).await;
     for round in 0..12_usize {
         let events = (0..12)
@@ -117,14 +78,7 @@ async fn requests_of_several_skus_take_all_or_nothing_under_contention() {
         }
     }
     let uneven = "(select order_id, sum(qty_allocated) as held from order_line group by order_id) s where held % 6 <> 0";
-    assert_eq!(
-        shop.db.count(uneven).await,
-        0,
-        "an order holds whole requests of three times two"
-    );
-    assert!(
-        shop.db.count("sku_position where allocated >= 36").await > 0,
-        "there was contention"
-    );
+    assert_eq!(shop.db.count(uneven).await, 0, "an order holds whole requests of three times two");
+    assert!(shop.db.count("sku_position where allocated >= 36").await > 0, "there was contention");
     shop.db.assert_consistent().await;
 }

@@ -2,20 +2,31 @@
 
 use serde_json::json;
 use shared::json::fingerprint;
-use shared::testing::{Reply, Seed, Shop, lines};
+use shared::testing::{Reply, Seed, Shop, fresh_key, lines};
 
 use crate::{hex, send};
 
 fn seed() -> Seed {
-    Seed { skus: 2, on_hand: 10, orders: 2, order_qty: 10, unit_price_minor: 10, credit_limit_minor: Some(10_000) }
+    Seed {
+        skus: 2,
+        on_hand: 10,
+        orders: 2,
+        order_qty: 10,
+        unit_price_minor: 10,
+        credit_limit_minor: Some(10_000),
+    }
 }
 
 /// Sends an allocation that must wait for `change`, an open transaction; commits that, and gives the answer.
 async fn answer_after(shop: &Shop, qtys: [i64; 2], change: String) -> Reply {
+    keyed_answer_after(shop, &fresh_key(), qtys, change).await
+}
+
+async fn keyed_answer_after(shop: &Shop, key: &str, qtys: [i64; 2], change: String) -> Reply {
     let hold = shop.db.hold(change).await;
     let wanted: Vec<_> = shop.tenant.skus.iter().copied().zip(qtys).filter(|(_, qty)| *qty > 0).collect();
     let sandbox = shop.db.endpoint();
-    let event = shop.allocate(0).key("k").json(&lines(&wanted));
+    let event = shop.allocate(0).key(key).json(&lines(&wanted));
     let (reply, ()) = tokio::join!(send(&sandbox, &event), async {
         shop.db.until_blocked(1).await;
         hold.let_go().await;
@@ -59,7 +70,8 @@ async fn stock_that_came_meanwhile_is_promised() {
 async fn an_order_that_ended_meanwhile_gets_nothing() {
     for status in ["cancelled", "shipped"] {
         let shop = Shop::open(seed()).await;
-        let change = format!("update wholesale_order set status = '{status}' where id = '{}'", shop.tenant.orders[0]);
+        let change =
+            format!("update wholesale_order set status = '{status}' where id = '{}'", shop.tenant.orders[0]);
         let reply = answer_after(&shop, [1, 1], change).await;
         assert_eq!((reply.status, reply.error().as_deref()), (409, Some("order_not_open")));
         assert_eq!(shop.db.count("allocation_ledger").await, 0);
@@ -79,7 +91,7 @@ async fn a_size_run_that_was_cut_meanwhile_is_the_one_that_counts() {
     assert_eq!(reply.error().as_deref(), Some("sku_not_on_order"));
     let change = format!(
         "select 1 from wholesale_order where id = '{order}' for no key update;
-         update order_line set qty = 2 where order_id = '{order}' and sku_id = '{first}'; delete from idempotency_key"
+         update order_line set qty = 2 where order_id = '{order}' and sku_id = '{first}'"
     );
     let reply = answer_after(&shop, [3, 0], change).await;
     assert_eq!(reply.json()["lines"], json!([{"skuId": first, "requested": 3, "available": 2}]));
@@ -91,13 +103,19 @@ async fn a_credit_limit_that_was_lowered_and_an_invoice_that_came_meanwhile_coun
     let (tenant, customer) = (shop.tenant.id, shop.tenant.customer);
     let change = format!("update customer set credit_limit_minor = 30 where id = '{customer}'");
     let reply = answer_after(&shop, [2, 2], change).await;
-    assert_eq!((reply.error().as_deref(), &reply.json()["limit"]), (Some("credit_limit_exceeded"), &json!(30)));
+    assert_eq!(
+        (reply.error().as_deref(), &reply.json()["limit"]),
+        (Some("credit_limit_exceeded"), &json!(30))
+    );
     let change = format!(
-        "select 1 from customer where id = '{customer}' for no key update; delete from idempotency_key;
+        "select 1 from customer where id = '{customer}' for no key update;
          insert into invoice (tenant_id, customer_id, total_minor, currency) values ('{tenant}', '{customer}', 25, 'USD')"
     );
     let reply = answer_after(&shop, [1, 0], change).await;
-    assert_eq!((reply.error().as_deref(), &reply.json()["exposure"]), (Some("credit_limit_exceeded"), &json!(25)));
+    assert_eq!(
+        (reply.error().as_deref(), &reply.json()["exposure"]),
+        (Some("credit_limit_exceeded"), &json!(25))
+    );
 }
 
 #[tokio::test]
@@ -106,7 +124,8 @@ async fn a_key_that_another_transaction_records_meanwhile_decides() {
         let shop = Shop::open(seed()).await;
         let path = format!("/orders/{}/allocate", shop.tenant.orders[0]);
         let body = lines(&[(shop.tenant.skus[0], 2)]);
-        let hash = hex(&fingerprint("POST", &path, "", if same { &body } else { &json!({}) }));
+        let recorded = if same { body } else { json!({}) };
+        let hash = hex(&fingerprint("POST", &path, "", &recorded));
         // Locks that we do not hold: as if a claim's own had been lost.
         let change = format!(
             "insert into idempotency_key (tenant_id, key, request_method, request_path, request_hash, response_status,
@@ -114,7 +133,7 @@ async fn a_key_that_another_transaction_records_meanwhile_decides() {
              values ('{}', 'k', 'POST', '{path}', '\\x{hash}', 201, '{{}}', 'application/json')",
             shop.tenant.id
         );
-        let reply = answer_after(&shop, [2, 0], change).await;
+        let reply = keyed_answer_after(&shop, "k", [2, 0], change).await;
         assert_eq!(reply.status, status, "{reply:?}");
         assert_eq!(reply.header("idempotent-replayed").is_some(), same);
         assert_eq!(shop.db.count("allocation_ledger").await, 0, "what ran beside it was undone");

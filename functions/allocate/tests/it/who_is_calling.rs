@@ -2,7 +2,10 @@
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
-use shared::testing::{AUDIENCE, Event, ISSUER, JWT_SECRET, Reply, SCOPE_CLAIM, Seed, Shop, TENANT_CLAIM, issue_api_key, token, token_with};
+use shared::testing::{
+    AUDIENCE, Event, ISSUER, JWT_SECRET, Reply, SCOPE_CLAIM, Seed, Shop, TENANT_CLAIM, issue_api_key, token,
+    token_with,
+};
 use uuid::Uuid;
 
 use crate::send;
@@ -12,7 +15,8 @@ fn seed() -> Seed {
 }
 
 fn event(shop: &Shop, authorization: Option<&str>) -> Event {
-    let event = Event::post(&format!("/orders/{}/allocate", shop.tenant.orders[0])).key(&Uuid::new_v4().to_string());
+    let event =
+        Event::post(&format!("/orders/{}/allocate", shop.tenant.orders[0])).key(&Uuid::new_v4().to_string());
     let event = event.json(&shop.one(0, 1));
     match authorization {
         Some(value) => event.header("authorization", value),
@@ -39,7 +43,8 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let bits =
+            chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for n in 0..=chunk.len() {
             text.push(char::from(DIGITS[(bits >> (18 - 6 * n)) as usize & 63]));
         }
@@ -56,9 +61,11 @@ async fn a_token_with_any_flaw_is_401() {
     let now: i64 = shop.db.scalar("select extract(epoch from now())::bigint").await;
     let claims = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": user, TENANT_CLAIM: tenant, "iat": now, "exp": now + 600,
         SCOPE_CLAIM: "orders:write"});
-    let unsigned = format!("{}.{}.", base64url(r#"{"alg":"none","typ":"JWT"}"#), base64url(&claims.to_string()));
+    let unsigned =
+        format!("{}.{}.", base64url(r#"{"alg":"none","typ":"JWT"}"#), base64url(&claims.to_string()));
     let parts: Vec<&str> = good.split('.').collect();
-    let other_payload = base64url(&claims.to_string().replace(&tenant.to_string(), &Uuid::new_v4().to_string()));
+    let other_payload =
+        base64url(&claims.to_string().replace(&tenant.to_string(), &Uuid::new_v4().to_string()));
     let bearer = |token: String| Some(format!("Bearer {token}"));
     let with = |claims: Value| bearer(token_with(tenant, user, claims));
     for (why, authorization) in [
@@ -100,7 +107,9 @@ async fn a_token_with_any_flaw_is_401() {
         assert_unauthenticated(&reply, why);
     }
     assert_eq!(shop.db.count("idempotency_key").await, 0);
-    let reply = send(&sandbox, &event(&shop, bearer(forged(&Header::default(), &claims, JWT_SECRET)).as_deref())).await;
+    let reply =
+        send(&sandbox, &event(&shop, bearer(forged(&Header::default(), &claims, JWT_SECRET)).as_deref()))
+            .await;
     assert_eq!(reply.status, 200, "without a flaw the forged one is good: {reply:?}");
 }
 
@@ -110,7 +119,12 @@ async fn the_scheme_is_taken_in_any_case_and_an_audience_may_be_one_of_several()
     let sandbox = shop.db.endpoint();
     let good = shop.tenant.token();
     let several = token_with(shop.tenant.id, shop.tenant.users[0], json!({"aud": ["another", AUDIENCE]}));
-    for authorization in [format!("bearer {good}"), format!("BEARER {good}"), format!("Bearer  {good} "), format!("Bearer {several}")] {
+    for authorization in [
+        format!("bearer {good}"),
+        format!("BEARER {good}"),
+        format!("Bearer  {good} "),
+        format!("Bearer {several}"),
+    ] {
         assert_eq!(send(&sandbox, &event(&shop, Some(&authorization))).await.status, 200, "{authorization}");
     }
 }
@@ -159,8 +173,19 @@ async fn scopes_come_as_a_string_or_an_array_and_must_hold_the_one_needed() {
         assert_eq!(reply.status, 200, "{scope}: {reply:?}");
     }
     for scope in [
-        json!(null), json!(""), json!("orders:read outbox:admin"), json!("orders:writer"), json!("ORDERS:WRITE"), json!("orders"),
-        json!("orders:write,orders:read"), json!([]), json!(["orders:read"]), json!([7, null]), json!({"orders:write": true}), json!(7), json!("*"),
+        json!(null),
+        json!(""),
+        json!("orders:read outbox:admin"),
+        json!("orders:writer"),
+        json!("ORDERS:WRITE"),
+        json!("orders"),
+        json!("orders:write,orders:read"),
+        json!([]),
+        json!(["orders:read"]),
+        json!([7, null]),
+        json!({"orders:write": true}),
+        json!(7),
+        json!("*"),
     ] {
         let reply = send(&sandbox, &event(&shop, Some(&format!("Bearer {}", with(scope.clone()))))).await;
         assert_eq!((reply.status, reply.error().as_deref()), (403, Some("forbidden")), "{scope}: {reply:?}");
@@ -178,7 +203,10 @@ async fn an_api_key_works_until_revoked_or_expired_and_only_its_hash_is_stored()
     for _ in 0..3 {
         assert_eq!(ask(&key).await.status, 200);
     }
-    assert_unauthenticated(&ask(&key.to_uppercase().replacen("HF_", "hf_", 1)).await, "keys are told apart by case");
+    assert_unauthenticated(
+        &ask(&key.to_uppercase().replacen("HF_", "hf_", 1)).await,
+        "keys are told apart by case",
+    );
     assert_unauthenticated(&ask(&format!("{key}0")).await, "a longer key");
     let reader = issue_api_key(&shop.db, tenant, user, &["orders:read"]).await;
     assert_eq!(ask(&reader).await.status, 403);
@@ -203,7 +231,9 @@ async fn an_api_key_that_expires_while_it_is_cached_ends_on_time() {
     let shop = Shop::open(seed()).await;
     let sandbox = shop.db.endpoint();
     let key = issue_api_key(&shop.db, shop.tenant.id, shop.tenant.users[0], &["orders:write"]).await;
-    shop.db.execute("update api_key set expires_at = date_trunc('second', now()) + interval '2 seconds'").await;
+    shop.db
+        .execute("update api_key set expires_at = date_trunc('second', now()) + interval '2 seconds'")
+        .await;
     let bearer = format!("Bearer {key}");
     assert_eq!(send(&sandbox, &event(&shop, Some(&bearer))).await.status, 200);
     shop.db.until("(select expires_at < clock_timestamp() from api_key)").await;

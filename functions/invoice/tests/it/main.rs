@@ -27,7 +27,8 @@ async fn exposure(shop: &Shop) -> i64 {
 
 #[tokio::test]
 async fn what_is_allocated_is_invoiced_once_and_the_exposure_stays_the_same() {
-    let shop = Shop::open(Seed { skus: 2, on_hand: 10, credit_limit_minor: Some(8_000), ..Seed::default() }).await;
+    let shop =
+        Shop::open(Seed { skus: 2, on_hand: 10, credit_limit_minor: Some(8_000), ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
     assert_eq!(allocate(&shop, 0, 0, 3).await.status, 200);
     assert_eq!(allocate(&shop, 0, 1, 2).await.status, 200);
@@ -45,9 +46,13 @@ async fn what_is_allocated_is_invoiced_once_and_the_exposure_stays_the_same() {
     assert_eq!(exposure(&shop).await, 5_000);
     assert_eq!(shop.db.count("order_line where qty_invoiced = qty_allocated and qty_invoiced > 0").await, 2);
     assert_eq!(shop.db.count("invoice_line where unit_price_minor = 1000 and qty in (2, 3)").await, 2);
-    let payload: String = shop.db.scalar("select payload from outbox where event_type = 'invoice.created'").await;
+    let payload: String =
+        shop.db.scalar("select payload from outbox where event_type = 'invoice.created'").await;
     let told: Value = serde_json::from_str(&payload).unwrap();
-    assert_eq!((&told["data"], &told["aggregate"]["id"]), (&json!({"totalMinor": 5_000, "currency": "USD"}), &json!(id)));
+    assert_eq!(
+        (&told["data"], &told["aggregate"]["id"]),
+        (&json!({"totalMinor": 5_000, "currency": "USD"}), &json!(id))
+    );
 
     assert_eq!(send(&sandbox, &event).await.body, reply.body, "the same request again");
     let again = send(&sandbox, &invoice_of(&shop, 0)).await;
@@ -65,7 +70,8 @@ async fn two_invoices_at_once_invoice_once() {
     for order in 0..20 {
         assert_eq!(allocate(&shop, order, 0, 6).await.status, 200);
         let events: Vec<Event> = sandboxes.iter().map(|_| invoice_of(&shop, order)).collect();
-        let replies = join_all(sandboxes.iter().zip(&events).map(|(sandbox, event)| send(sandbox, event))).await;
+        let replies =
+            join_all(sandboxes.iter().zip(&events).map(|(sandbox, event)| send(sandbox, event))).await;
         let mut statuses: Vec<u16> = replies.iter().map(|r| r.status).collect();
         statuses.sort_unstable();
         assert_eq!(statuses, [201, 422, 422, 422]);
@@ -101,8 +107,13 @@ async fn a_users_whole_day_create_edit_allocate_release_invoice_or_cancel() {
     let order = save(Event::post("/orders").bearer(&token).key(&fresh_key()).json(&body)).await.json();
     let path = format!("/orders/{}", order["id"].as_str().unwrap());
     let lines = json!({"baseVersion": 1, "lines": [{"skuId": a, "qty": 10}, {"skuId": b, "qty": 5, "unitPriceMinor": 100}]});
-    assert_eq!(save(Event::new("PATCH", &path).bearer(&token).key(&fresh_key()).json(&lines)).await.status, 200);
-    let post = |verb: &str, body: Value| Event::post(&format!("{path}/{verb}")).bearer(&token).key(&fresh_key()).json(&body);
+    assert_eq!(
+        save(Event::new("PATCH", &path).bearer(&token).key(&fresh_key()).json(&lines)).await.status,
+        200
+    );
+    let post = |verb: &str, body: Value| {
+        Event::post(&format!("{path}/{verb}")).bearer(&token).key(&fresh_key()).json(&body)
+    };
     let take = post("allocate", json!({"lines": [{"skuId": a, "qty": 10}, {"skuId": b, "qty": 5}]}));
     assert_eq!(Reply::from(allocate::handle(&sandbox, take.request()).await).status, 200);
     let give = post("release", json!({"skuId": b, "qty": 2}));
@@ -110,7 +121,11 @@ async fn a_users_whole_day_create_edit_allocate_release_invoice_or_cancel() {
     let invoice = send(&sandbox, &post("invoices", json!({}))).await.json();
     assert_eq!(invoice["totalMinor"], 10 * 250 + 3 * 100);
     let cancelled = save(post("cancel", json!({}))).await;
-    assert_eq!((cancelled.status, cancelled.json()["version"].as_i64()), (200, Some(3)), "allocation and release leave the version");
+    assert_eq!(
+        (cancelled.status, cancelled.json()["version"].as_i64()),
+        (200, Some(3)),
+        "allocation and release leave the version"
+    );
     let late = send(&sandbox, &post("invoices", json!({}))).await;
     assert_eq!((late.status, late.error().as_deref()), (409, Some("order_not_open")));
     assert_eq!(shop.db.count("sku_position where allocated <> 0").await, 0);
@@ -125,10 +140,22 @@ async fn what_is_not_there_or_not_asked_right_is_refused() {
     let path = format!("/orders/{}/invoices", shop.tenant.orders[0]);
     for (event, status, error) in [
         (Event::post(&path).bearer(&other.token()).key("a").json(&json!({})), 404, "order_not_found"),
-        (Event::post("/orders/x/invoices").bearer(&shop.tenant.token()).key("b").json(&json!({})), 404, "order_not_found"),
-        (Event::post(&path).bearer(&shop.tenant.token()).key("c").json(&json!({"totalMinor": 1})), 400, "invalid_body"),
+        (
+            Event::post("/orders/x/invoices").bearer(&shop.tenant.token()).key("b").json(&json!({})),
+            404,
+            "order_not_found",
+        ),
+        (
+            Event::post(&path).bearer(&shop.tenant.token()).key("c").json(&json!({"totalMinor": 1})),
+            400,
+            "invalid_body",
+        ),
         (Event::post(&path).bearer(&shop.tenant.token()).key("d"), 400, "invalid_body"),
-        (Event::post(&path).bearer(&shop.tenant.token()).key("e").json(&json!({})), 422, "nothing_to_invoice"),
+        (
+            Event::post(&path).bearer(&shop.tenant.token()).key("e").json(&json!({})),
+            422,
+            "nothing_to_invoice",
+        ),
     ] {
         let reply = send(&sandbox, &event).await;
         assert_eq!((reply.status, reply.error().as_deref()), (status, Some(error)));

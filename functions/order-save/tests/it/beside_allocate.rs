@@ -14,7 +14,8 @@ async fn deadlocks(shop: &Shop) -> i64 {
 
 #[tokio::test]
 async fn a_save_beside_an_allocation_never_leaves_a_line_below_what_is_allocated() {
-    let shop = Shop::open(Seed { skus: 2, on_hand: 1_000_000, orders: 1, order_qty: 3, ..Seed::default() }).await;
+    let shop =
+        Shop::open(Seed { skus: 2, on_hand: 1_000_000, orders: 1, order_qty: 3, ..Seed::default() }).await;
     let (saver, allocator) = (warm(&shop).await, warm(&shop).await);
     let [a, b] = shop.tenant.skus[..].try_into().unwrap();
     let before = deadlocks(&shop).await;
@@ -38,7 +39,9 @@ async fn a_save_beside_an_allocation_never_leaves_a_line_below_what_is_allocated
                 promised += 1;
                 let cancel = format!(
                     "select holdfast.give_back('{}', '{}', '{}', 'test')",
-                    shop.tenant.id, shop.tenant.orders[0], json!([{"skuId": a, "qty": 4}, {"skuId": b, "qty": 4}])
+                    shop.tenant.id,
+                    shop.tenant.orders[0],
+                    json!([{"skuId": a, "qty": 4}, {"skuId": b, "qty": 4}])
                 );
                 shop.db.execute(cancel).await;
             }
@@ -54,7 +57,8 @@ async fn a_save_beside_an_allocation_never_leaves_a_line_below_what_is_allocated
 
 #[tokio::test]
 async fn a_cancellation_beside_an_allocation_leaves_nothing_promised() {
-    let shop = Shop::open(Seed { skus: 2, on_hand: 1_000_000, orders: 60, order_qty: 3, ..Seed::default() }).await;
+    let shop =
+        Shop::open(Seed { skus: 2, on_hand: 1_000_000, orders: 60, order_qty: 3, ..Seed::default() }).await;
     let (canceller, allocator) = (warm(&shop).await, warm(&shop).await);
     let [a, b] = shop.tenant.skus[..].try_into().unwrap();
     let before = deadlocks(&shop).await;

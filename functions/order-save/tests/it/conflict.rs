@@ -19,7 +19,8 @@ async fn the_second_of_two_account_managers_sees_the_first_ones_edit_and_both_st
 
     let path = format!("/orders/{}", shop.tenant.orders[0]);
     let window = json!({"baseVersion": 7, "shipWindowStart": "2027-01-10", "shipWindowEnd": "2027-01-20"});
-    let second = Event::new("PATCH", &path).bearer(&shop.tenant.second_token()).key(&fresh_key()).json(&window);
+    let second =
+        Event::new("PATCH", &path).bearer(&shop.tenant.second_token()).key(&fresh_key()).json(&window);
     let conflict = send(&sandbox, &second).await;
     assert_eq!((conflict.status, conflict.error().as_deref()), (409, Some("version_conflict")));
     let problem = conflict.json();
@@ -28,7 +29,8 @@ async fn the_second_of_two_account_managers_sees_the_first_ones_edit_and_both_st
     assert_eq!(problem["current"]["updatedByName"], "Ann");
 
     let window = json!({"baseVersion": 8, "shipWindowStart": "2027-01-10", "shipWindowEnd": "2027-01-20"});
-    let rebased = Event::new("PATCH", &path).bearer(&shop.tenant.second_token()).key(&fresh_key()).json(&window);
+    let rebased =
+        Event::new("PATCH", &path).bearer(&shop.tenant.second_token()).key(&fresh_key()).json(&window);
     let saved = send(&sandbox, &rebased).await.json();
     assert_eq!(saved["version"], 9);
     assert_eq!(saved["order"]["customerPo"], "PO-1");
@@ -76,7 +78,8 @@ async fn a_hundred_savers_raise_the_version_by_exactly_the_number_of_200s() {
             let mut base = 1;
             for round in 0..5 {
                 let notes = format!("{who}/{round}");
-                let reply = send(sandbox, &patch(shop, 0, &json!({"baseVersion": base, "notes": notes}))).await;
+                let reply =
+                    send(sandbox, &patch(shop, 0, &json!({"baseVersion": base, "notes": notes}))).await;
                 let body = reply.json();
                 base = body["version"].as_i64().or(body["current"]["version"].as_i64()).unwrap();
                 replies.push((reply, notes));
@@ -100,7 +103,8 @@ async fn a_hundred_savers_raise_the_version_by_exactly_the_number_of_200s() {
     let versions: Vec<i64> = saved.iter().map(|(version, _)| *version).collect();
     assert_eq!(versions, (2..=last).collect::<Vec<_>>(), "each version was given out once");
     assert_eq!(version(&shop, 0).await, last);
-    let kept: String = shop.db.scalar("select notes from wholesale_order order by version desc limit 1").await;
+    let kept: String =
+        shop.db.scalar("select notes from wholesale_order order by version desc limit 1").await;
     assert_eq!(&kept, saved.last().unwrap().1, "the final document is the last 200's");
     let events = shop.db.count("outbox where event_type = 'order.saved'").await;
     assert_eq!(events, last - 1);
@@ -113,10 +117,14 @@ async fn only_the_fields_present_are_written_and_null_clears() {
     let sandbox = warm(&shop).await;
     let all = json!({"baseVersion": 1, "customerPo": "P", "notes": "n", "shipWindowStart": "2027-01-01", "shipWindowEnd": "2027-01-01"});
     assert_eq!(send(&sandbox, &patch(&shop, 0, &all)).await.status, 200);
-    let cleared = send(&sandbox, &patch(&shop, 0, &json!({"baseVersion": 2, "customerPo": null}))).await.json();
+    let cleared =
+        send(&sandbox, &patch(&shop, 0, &json!({"baseVersion": 2, "customerPo": null}))).await.json();
     let order = &cleared["order"];
     assert_eq!((&order["customerPo"], &order["notes"]), (&json!(null), &json!("n")));
-    assert_eq!((&order["shipWindowStart"], &order["shipWindowEnd"]), (&json!("2027-01-01"), &json!("2027-01-01")));
+    assert_eq!(
+        (&order["shipWindowStart"], &order["shipWindowEnd"]),
+        (&json!("2027-01-01"), &json!("2027-01-01"))
+    );
     let event: String = shop
         .db
         .scalar("select payload from outbox where event_type = 'order.saved' order by id desc limit 1")

@@ -19,18 +19,30 @@ async fn an_order_is_created_with_its_location_its_etag_and_a_number_of_its_own(
     let order = created.json();
     let id = order["id"].as_str().unwrap();
     assert_eq!(created.header("location"), Some(format!("/orders/{id}").as_str()));
-    assert_eq!((&order["status"], &order["version"], &order["currency"]), (&json!("open"), &json!(1), &json!("USD")));
+    assert_eq!(
+        (&order["status"], &order["version"], &order["currency"]),
+        (&json!("open"), &json!(1), &json!("USD"))
+    );
     assert_eq!((&order["customerPo"], &order["notes"]), (&json!("PO \"9\" é"), &json!(null)));
     assert_eq!(order["lines"][0]["skuId"], json!(b));
-    assert_eq!((&order["lines"][0]["unitPriceMinor"], &order["lines"][1]["qty"]), (&json!(0), &json!(1_000_000)));
+    assert_eq!(
+        (&order["lines"][0]["unitPriceMinor"], &order["lines"][1]["qty"]),
+        (&json!(0), &json!(1_000_000))
+    );
     assert_eq!((&order["createdBy"], &order["updatedByName"]), (&json!(shop.tenant.users[0]), &json!("Ann")));
 
     let replay = send(&sandbox, &event).await;
-    assert_eq!((replay.status, &replay.body, replay.header("location")), (201, &created.body, created.header("location")));
+    assert_eq!(
+        (replay.status, &replay.body, replay.header("location")),
+        (201, &created.body, created.header("location"))
+    );
     let second = send(&sandbox, &post(&shop, "/orders", &body)).await.json();
     assert_ne!(second["number"], order["number"]);
     assert_eq!(shop.db.count("wholesale_order").await, 2 + 2);
-    let payload: String = shop.db.scalar("select payload from outbox where event_type = 'order.created' order by id limit 1").await;
+    let payload: String = shop
+        .db
+        .scalar("select payload from outbox where event_type = 'order.created' order by id limit 1")
+        .await;
     let event: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!((&event["aggregate"]["id"], &event["aggregate"]["sequence"]), (&json!(id), &json!(1)));
     assert_eq!(event["data"]["version"], 1);
@@ -80,14 +92,20 @@ async fn a_cancelled_order_gives_back_all_it_holds_and_stays_ended() {
     let cancel = post(&shop, &format!("/orders/{id}/cancel"), &json!({}));
     let cancelled = send(&sandbox, &cancel).await;
     assert_eq!((cancelled.status, cancelled.header("etag")), (200, Some("\"2\"")), "{}", cancelled.json());
-    assert_eq!((&cancelled.json()["status"], &cancelled.json()["lines"][0]["qtyAllocated"]), (&json!("cancelled"), &json!(0)));
+    assert_eq!(
+        (&cancelled.json()["status"], &cancelled.json()["lines"][0]["qtyAllocated"]),
+        (&json!("cancelled"), &json!(0))
+    );
     assert_eq!(shop.db.count("sku_position where allocated <> 0").await, 0);
     assert_eq!(shop.db.count("allocation_ledger where entry_type = 'cancel' and qty = -4").await, 2);
     let types: String = shop
         .db
         .scalar("select string_agg(event_type, ' ' order by sequence) from outbox where aggregate_type = 'wholesale_order'")
         .await;
-    assert_eq!(types, "order.line_allocated order.line_allocated order.line_released order.line_released order.cancelled");
+    assert_eq!(
+        types,
+        "order.line_allocated order.line_allocated order.line_released order.line_released order.cancelled"
+    );
     shop.db.assert_consistent().await;
 
     assert_eq!(send(&sandbox, &cancel).await.body, cancelled.body, "the same request again");
@@ -108,11 +126,25 @@ async fn other_tenants_readers_and_methods_are_kept_out() {
     let save = json!({"baseVersion": 1, "notes": "x"});
     for (event, status, error) in [
         (Event::new("PATCH", &path).bearer(&other.token()).key("a").json(&save), 404, "order_not_found"),
-        (Event::post(&format!("{path}/cancel")).bearer(&other.token()).key("b").json(&json!({})), 404, "order_not_found"),
-        (Event::new("PATCH", "/orders/x").bearer(&shop.tenant.token()).key("c").json(&save), 404, "order_not_found"),
+        (
+            Event::post(&format!("{path}/cancel")).bearer(&other.token()).key("b").json(&json!({})),
+            404,
+            "order_not_found",
+        ),
+        (
+            Event::new("PATCH", "/orders/x").bearer(&shop.tenant.token()).key("c").json(&save),
+            404,
+            "order_not_found",
+        ),
         (Event::new("PATCH", &path).key("d").json(&save), 401, "unauthenticated"),
-        (Event::new("PATCH", &path).bearer(&shared::testing::token(shop.tenant.id, shop.tenant.users[0], "orders:read"))
-            .key("e").json(&save), 403, "forbidden"),
+        (
+            Event::new("PATCH", &path)
+                .bearer(&shared::testing::token(shop.tenant.id, shop.tenant.users[0], "orders:read"))
+                .key("e")
+                .json(&save),
+            403,
+            "forbidden",
+        ),
         (Event::new("PATCH", &path).bearer(&shop.tenant.token()).json(&save), 400, "idempotency_key_invalid"),
         (Event::new("DELETE", &path).bearer(&shop.tenant.token()), 405, "method_not_allowed"),
     ] {

@@ -16,10 +16,12 @@ async fn without_a_version_a_save_is_428_and_with_two_different_ones_400_and_nei
     };
     let neither = send(&sandbox, &event(json!({"notes": "x"}))).await;
     assert_eq!((neither.status, neither.error().as_deref()), (428, Some("version_required")));
-    let differ = send(&sandbox, &event(json!({"baseVersion": 1, "notes": "x"})).header("If-Match", "\"2\"")).await;
+    let differ =
+        send(&sandbox, &event(json!({"baseVersion": 1, "notes": "x"})).header("If-Match", "\"2\"")).await;
     assert_eq!((differ.status, differ.error().as_deref()), (400, Some("version_mismatch")));
     assert_eq!(shop.db.count("idempotency_key").await, 0);
-    let both = send(&sandbox, &event(json!({"baseVersion": 1, "notes": "x"})).header("If-Match", "\"1\"")).await;
+    let both =
+        send(&sandbox, &event(json!({"baseVersion": 1, "notes": "x"})).header("If-Match", "\"1\"")).await;
     assert_eq!(both.status, 200, "{}", both.json());
 }
 
@@ -39,7 +41,8 @@ async fn if_match_saves_on_a_strong_match_and_is_412_otherwise() {
         ("\"3\"", false),
     ] {
         let before = version(&shop, 0).await;
-        let reply = send(&sandbox, &patch(&shop, 0, &json!({"notes": header})).header("If-Match", header)).await;
+        let reply =
+            send(&sandbox, &patch(&shop, 0, &json!({"notes": header})).header("If-Match", header)).await;
         if matches {
             assert_eq!((reply.status, reply.json()["version"].as_i64()), (200, Some(before + 1)), "{header}");
         } else {
@@ -66,7 +69,8 @@ async fn the_base_version_in_the_header_is_part_of_the_request() {
 
 #[tokio::test]
 async fn every_if_match_vector_is_answered_as_rfc_9110_has_it() {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/etag/comparison.json");
+    let file =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/etag/comparison.json");
     let Ok(text) = std::fs::read_to_string(&file) else {
         println!("left out: no {}", file.display());
         return;
@@ -79,7 +83,11 @@ async fn every_if_match_vector_is_answered_as_rfc_9110_has_it() {
         let raw = case["raw"].as_str().unwrap();
         let meaning = case["meaning"].as_str().unwrap();
         let expected =
-            if ["one strong", "any current", "list: matches"].iter().any(|m| meaning.starts_with(m)) { 200 } else { 412 };
+            if ["one strong", "any current", "list: matches"].iter().any(|m| meaning.starts_with(m)) {
+                200
+            } else {
+                412
+            };
         let reply = send(&sandbox, &patch(&shop, 0, &json!({"notes": raw})).header("If-Match", raw)).await;
         assert_eq!(reply.status, expected, "{raw}: {meaning}");
     }
@@ -99,8 +107,14 @@ async fn every_if_match_vector_is_answered_as_rfc_9110_has_it() {
 async fn refusals_come_in_order_of_existence_state_version_then_content() {
     let shop = Shop::open(Seed::default()).await;
     let sandbox = warm(&shop).await;
-    shop.db.execute(format!("update wholesale_order set status = 'shipped' where id = '{}'", shop.tenant.orders[1])).await;
-    let unknown = json!({"baseVersion": 5, "lines": [{"skuId": uuid::Uuid::new_v4(), "qty": 1, "unitPriceMinor": 1}]});
+    shop.db
+        .execute(format!(
+            "update wholesale_order set status = 'shipped' where id = '{}'",
+            shop.tenant.orders[1]
+        ))
+        .await;
+    let unknown =
+        json!({"baseVersion": 5, "lines": [{"skuId": uuid::Uuid::new_v4(), "qty": 1, "unitPriceMinor": 1}]});
     let closed = send(&sandbox, &patch(&shop, 1, &unknown)).await;
     assert_eq!((closed.status, closed.error().as_deref()), (409, Some("order_not_open")));
     let stale = send(&sandbox, &patch(&shop, 0, &unknown)).await;

@@ -41,25 +41,12 @@ async fn without_a_credential_of_a_known_user_everything_is_401() {
     paths.extend(LISTS.map(String::from));
     // What is wrong besides comes second.
     paths.extend(
-        [
-            "/orders/nonsense",
-            "/skus/nonsense",
-            "/orders?limit=0",
-            "/orders?after=x",
-        ]
-        .map(String::from),
+        ["/orders/nonsense", "/skus/nonsense", "/orders?limit=0", "/orders?after=x"].map(String::from),
     );
     for path in &paths {
         for reply in [ghost.send(Event::get(path)).await, ghost.get(path).await] {
-            assert_eq!(
-                (reply.status, reply.error().as_deref()),
-                (401, Some("unauthenticated")),
-                "{path}"
-            );
-            assert_eq!(
-                reply.header("www-authenticate"),
-                Some(r#"Bearer realm="holdfast""#)
-            );
+            assert_eq!((reply.status, reply.error().as_deref()), (401, Some("unauthenticated")), "{path}");
+            assert_eq!(reply.header("www-authenticate"), Some(r#"Bearer realm="holdfast""#));
         }
     }
 }
@@ -68,21 +55,14 @@ async fn without_a_credential_of_a_known_user_everything_is_401() {
 async fn reading_needs_the_scope_for_it() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
-    let writer = Reader::with(
-        &db,
-        token(tenant.id, tenant.users[0], "orders:write outbox:admin"),
-    );
+    let writer = Reader::with(&db, token(tenant.id, tenant.users[0], "orders:write outbox:admin"));
     let partner = issue_api_key(&db, tenant.id, tenant.users[0], &["orders:read"]).await;
     let partner = Reader::with(&db, partner);
     let mut paths = addresses(&db, &tenant).await;
     paths.extend(LISTS.map(String::from));
     for path in &paths {
         let refused = writer.get(path).await;
-        assert_eq!(
-            (refused.status, refused.error().as_deref()),
-            (403, Some("forbidden")),
-            "{path}"
-        );
+        assert_eq!((refused.status, refused.error().as_deref()), (403, Some("forbidden")), "{path}");
         assert_eq!(partner.get(path).await.status, 200, "{path}");
     }
     for path in ["/orders/nonsense", "/invoices/nonsense", "/skus?limit=0"] {
@@ -93,67 +73,31 @@ async fn reading_needs_the_scope_for_it() {
 #[tokio::test]
 async fn another_tenants_things_do_not_exist() {
     let db = TestDb::create().await;
-    let mine = db
-        .seed(Seed {
-            orders: 1,
-            ..Seed::default()
-        })
-        .await;
-    let theirs = db
-        .seed(Seed {
-            orders: 1,
-            ..Seed::default()
-        })
-        .await;
+    let mine = db.seed(Seed { orders: 1, ..Seed::default() }).await;
+    let theirs = db.seed(Seed { orders: 1, ..Seed::default() }).await;
     let (me, them) = (Reader::of(&db, &mine), Reader::of(&db, &theirs));
     let unknown = Uuid::new_v4();
     for path in addresses(&db, &theirs).await {
         assert_eq!(them.get(&path).await.status, 200, "{path}");
         let (kind, _) = path.rsplit_once('/').unwrap();
         let refused = me.get(&path).await;
-        let code = if kind == "/orders" {
-            "order_not_found"
-        } else {
-            "not_found"
-        };
-        assert_eq!(
-            (refused.status, refused.error().as_deref()),
-            (404, Some(code)),
-            "{path}"
-        );
-        for id in [
-            unknown.to_string(),
-            "nonsense".into(),
-            String::new(),
-            format!("{{{unknown}}}"),
-        ] {
+        let code = if kind == "/orders" { "order_not_found" } else { "not_found" };
+        assert_eq!((refused.status, refused.error().as_deref()), (404, Some(code)), "{path}");
+        for id in [unknown.to_string(), "nonsense".into(), String::new(), format!("{{{unknown}}}")] {
             let missing = me.get(&format!("{kind}/{id}")).await;
-            assert_eq!(
-                (missing.status, &missing.body),
-                (404, &refused.body),
-                "{kind}/{id}"
-            );
+            assert_eq!((missing.status, &missing.body), (404, &refused.body), "{kind}/{id}");
         }
     }
-    for (list, id) in [
-        ("/orders", theirs.orders[0]),
-        ("/skus", theirs.skus[0]),
-        ("/customers", theirs.customer),
-    ] {
+    for (list, id) in
+        [("/orders", theirs.orders[0]), ("/skus", theirs.skus[0]), ("/customers", theirs.customer)]
+    {
         let (ids, _) = me.page(list).await;
         assert_eq!(ids.len(), 1, "{list} holds mine");
         assert_ne!(ids[0], id.to_string());
         let reply = me.get(&format!("{list}?after={id}")).await;
-        assert_eq!(
-            (reply.status, reply.error().as_deref()),
-            (400, Some("invalid_query")),
-            "{list}"
-        );
+        assert_eq!((reply.status, reply.error().as_deref()), (400, Some("invalid_query")), "{list}");
     }
-    assert_eq!(
-        me.page(&format!("/orders?customerId={}", theirs.customer)).await,
-        (vec![], None)
-    );
+    assert_eq!(me.page(&format!("/orders?customerId={}", theirs.customer)).await, (vec![], None));
 }
 
 #[tokio::test]
@@ -162,19 +106,10 @@ async fn ids_are_taken_in_either_case() {
     let tenant = db.seed(Seed::default()).await;
     let reader = Reader::of(&db, &tenant);
     let order = tenant.orders[0].to_string();
+    assert_eq!(reader.get(&format!("/orders/{}", order.to_uppercase())).await.json()["id"], order);
     assert_eq!(
         reader
-            .get(&format!("/orders/{}", order.to_uppercase()))
-            .await
-            .json()["id"],
-        order
-    );
-    assert_eq!(
-        reader
-            .page(&format!(
-                "/orders?customerId={}",
-                tenant.customer.to_string().to_uppercase()
-            ))
+            .page(&format!("/orders?customerId={}", tenant.customer.to_string().to_uppercase()))
             .await
             .0
             .len(),
@@ -187,44 +122,19 @@ async fn what_is_no_read_is_refused() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let reader = Reader::of(&db, &tenant);
-    for path in [
-        "/",
-        "/order",
-        "/orders/1/lines",
-        "/styles",
-        "/invoices",
-        "/health/x",
-    ] {
+    for path in ["/", "/order", "/orders/1/lines", "/styles", "/invoices", "/health/x"] {
         let reply = reader.get(path).await;
-        assert_eq!(
-            (reply.status, reply.error().as_deref()),
-            (404, Some("not_found")),
-            "{path}"
-        );
+        assert_eq!((reply.status, reply.error().as_deref()), (404, Some("not_found")), "{path}");
     }
-    for (method, path) in [
-        ("HEAD", "/orders"),
-        ("POST", "/skus"),
-        ("DELETE", "/health"),
-        ("OPTIONS", "/customers"),
-    ] {
-        let reply = reader
-            .send(Event::new(method, path).bearer(&tenant.token()))
-            .await;
-        assert_eq!(
-            (reply.status, reply.header("allow")),
-            (405, Some("GET")),
-            "{method} {path}"
-        );
+    for (method, path) in
+        [("HEAD", "/orders"), ("POST", "/skus"), ("DELETE", "/health"), ("OPTIONS", "/customers")]
+    {
+        let reply = reader.send(Event::new(method, path).bearer(&tenant.token())).await;
+        assert_eq!((reply.status, reply.header("allow")), (405, Some("GET")), "{method} {path}");
     }
-    let large = Event::get("/orders")
-        .bearer(&tenant.token())
-        .body(&vec![b'x'; 1024 * 1024 + 1]);
+    let large = Event::get("/orders").bearer(&tenant.token()).body(&vec![b'x'; 1024 * 1024 + 1]);
     let reply = reader.send(large).await;
-    assert_eq!(
-        (reply.status, reply.error().as_deref()),
-        (413, Some("body_too_large"))
-    );
+    assert_eq!((reply.status, reply.error().as_deref()), (413, Some("body_too_large")));
 }
 
 #[tokio::test]
@@ -242,13 +152,8 @@ async fn behind_a_stage_the_addresses_are_the_same() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let reader = Reader::of(&db, &tenant);
-    let event = Event::get("/orders?limit=1")
-        .bearer(&tenant.token())
-        .stage("prod");
-    assert_eq!(
-        reader.send(event).await.json()["items"].as_array().unwrap().len(),
-        1
-    );
+    let event = Event::get("/orders?limit=1").bearer(&tenant.token()).stage("prod");
+    assert_eq!(reader.send(event).await.json()["items"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -256,10 +161,7 @@ async fn health_needs_no_token() {
     let db = TestDb::create().await;
     let endpoint = db.endpoint();
     let reply = Reply::from(query::handle(&endpoint, Event::get("/health").request()).await);
-    assert_eq!(
-        (reply.status, reply.body.as_slice()),
-        (200, br#"{"ok":true}"#.as_slice())
-    );
+    assert_eq!((reply.status, reply.body.as_slice()), (200, br#"{"ok":true}"#.as_slice()));
     assert!(reply.header("x-request-id").is_some());
 }
 
@@ -270,26 +172,15 @@ async fn without_database(url: String) {
     for event in [Event::get("/health"), Event::get("/orders").bearer(&bearer)] {
         let started = Instant::now();
         let reply = Reply::from(query::handle(&endpoint, event.request()).await);
-        assert!(
-            started.elapsed() < Duration::from_secs(7),
-            "took {:?}",
-            started.elapsed()
-        );
-        assert_eq!(
-            (reply.status, reply.error().as_deref()),
-            (503, Some("unavailable"))
-        );
+        assert!(started.elapsed() < Duration::from_secs(7), "took {:?}", started.elapsed());
+        assert_eq!((reply.status, reply.error().as_deref()), (503, Some("unavailable")));
         assert!(reply.header("retry-after").unwrap().parse::<u32>().unwrap() > 0);
     }
 }
 
 #[tokio::test]
 async fn a_database_that_is_down_is_503_in_time() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     without_database(format!("postgres://holdfast_app@127.0.0.1:{port}/holdfast")).await;
 }
 

@@ -13,19 +13,9 @@ fn text(reply: &Reply) -> &str {
 /// A shop whose first order has all that an order can have.
 async fn shop() -> (TestDb, Tenant) {
     let db = TestDb::create().await;
-    let tenant = db
-        .seed(Seed {
-            skus: 3,
-            on_hand: 9,
-            orders: 2,
-            ..Seed::default()
-        })
-        .await;
-    let (order, [ann, ben], [first, second, third]) = (
-        tenant.orders[0],
-        tenant.users,
-        [tenant.skus[0], tenant.skus[1], tenant.skus[2]],
-    );
+    let tenant = db.seed(Seed { skus: 3, on_hand: 9, orders: 2, ..Seed::default() }).await;
+    let (order, [ann, ben], [first, second, third]) =
+        (tenant.orders[0], tenant.users, [tenant.skus[0], tenant.skus[1], tenant.skus[2]]);
     db.execute(format!(
         r#"begin;
            update customer set name = 'Café "Zoë" \ Söhne' where id = '{customer}';
@@ -49,12 +39,8 @@ async fn shop() -> (TestDb, Tenant) {
 async fn an_order_shows_its_members_in_the_documented_order_with_its_version_as_etag() {
     let (db, tenant) = shop().await;
     let reader = Reader::of(&db, &tenant);
-    let (order, customer, [ann, ben], [first, second, third]) = (
-        tenant.orders[0],
-        tenant.customer,
-        tenant.users,
-        [tenant.skus[0], tenant.skus[1], tenant.skus[2]],
-    );
+    let (order, customer, [ann, ben], [first, second, third]) =
+        (tenant.orders[0], tenant.customer, tenant.users, [tenant.skus[0], tenant.skus[1], tenant.skus[2]]);
     let reply = reader.get(&format!("/orders/{order}")).await;
     assert_eq!(reply.header("etag"), Some("\"7\""));
     assert_eq!(
@@ -82,11 +68,7 @@ async fn an_order_shows_its_members_in_the_documented_order_with_its_version_as_
 async fn what_an_order_lacks_is_null() {
     let (db, tenant) = shop().await;
     let reader = Reader::of(&db, &tenant);
-    db.execute(format!(
-        "delete from order_line where order_id = '{}'",
-        tenant.orders[1]
-    ))
-    .await;
+    db.execute(format!("delete from order_line where order_id = '{}'", tenant.orders[1])).await;
     let order = reader.get(&format!("/orders/{}", tenant.orders[1])).await;
     let expected = r#""customerPo":null,"shipWindowStart":null,"shipWindowEnd":null,"notes":null,"lines":[],"version":1,"#;
     assert!(text(&order).contains(expected), "{}", text(&order));
@@ -111,27 +93,19 @@ async fn a_style_shows_its_prices_with_its_version_as_etag() {
     let (db, tenant) = shop().await;
     let reader = Reader::of(&db, &tenant);
     let style: Uuid = db.scalar("select id from style limit 1").await;
-    db.execute("update style set updated_at = '2026-01-01T00:00:00Z'")
-        .await;
+    db.execute("update style set updated_at = '2026-01-01T00:00:00Z'").await;
     let reply = reader.get(&format!("/styles/{style}")).await;
     let opening = format!(
         r#"{{"id":"{style}","name":"Parka","currency":"USD","wholesaleMinor":1000,"msrpMinor":2000,"version":"#
     );
     let ending = r#""updatedAt":"2026-01-01T00:00:00.000000Z"}"#;
-    assert_eq!(
-        text(&reply),
-        format!(r#"{opening}1,"updatedBy":null,"updatedByName":null,{ending}"#)
-    );
+    assert_eq!(text(&reply), format!(r#"{opening}1,"updatedBy":null,"updatedByName":null,{ending}"#));
     assert_eq!(reply.header("etag"), Some("\"1\""));
 
     let ann = tenant.users[0];
-    db.execute(format!("update style set version = 2, updated_by = '{ann}'"))
-        .await;
+    db.execute(format!("update style set version = 2, updated_by = '{ann}'")).await;
     let reply = reader.get(&format!("/styles/{style}")).await;
-    assert_eq!(
-        text(&reply),
-        format!(r#"{opening}2,"updatedBy":"{ann}","updatedByName":"Ann",{ending}"#)
-    );
+    assert_eq!(text(&reply), format!(r#"{opening}2,"updatedBy":"{ann}","updatedByName":"Ann",{ending}"#));
     assert_eq!(reply.header("etag"), Some("\"2\""));
 }
 
@@ -171,29 +145,18 @@ async fn an_invoice_shows_whether_it_is_paid() {
 async fn list_items_are_the_whole_objects() {
     let (db, tenant) = shop().await;
     let reader = Reader::of(&db, &tenant);
-    for (list, one, id) in [
-        ("/orders?q=SO-1", "/orders", tenant.orders[0]),
-        ("/skus?q=0003", "/skus", tenant.skus[2]),
-    ] {
+    for (list, one, id) in
+        [("/orders?q=SO-1", "/orders", tenant.orders[0]), ("/skus?q=0003", "/skus", tenant.skus[2])]
+    {
         let item = reader.get(&format!("{one}/{id}")).await;
-        assert_eq!(
-            text(&reader.get(list).await),
-            format!(r#"{{"items":[{}],"next":null}}"#, text(&item))
-        );
+        assert_eq!(text(&reader.get(list).await), format!(r#"{{"items":[{}],"next":null}}"#, text(&item)));
     }
 }
 
 #[tokio::test]
 async fn a_customer_shows_what_it_owes_and_holds_as_the_credit_check_counts_it() {
     let db = TestDb::create().await;
-    let tenant = db
-        .seed(Seed {
-            skus: 2,
-            on_hand: 50,
-            orders: 3,
-            ..Seed::default()
-        })
-        .await;
+    let tenant = db.seed(Seed { skus: 2, on_hand: 50, orders: 3, ..Seed::default() }).await;
     let reader = Reader::of(&db, &tenant);
     let (id, customer, idle) = (tenant.id, tenant.customer, Uuid::new_v4());
     let [open, cancelled, shipped] = [tenant.orders[0], tenant.orders[1], tenant.orders[2]];

@@ -29,12 +29,7 @@ async fn orders(db: &TestDb, tenant: &Tenant, count: usize) -> Vec<String> {
 #[tokio::test]
 async fn paging_meets_every_order_once_while_new_ones_arrive() {
     let db = TestDb::create().await;
-    let tenant = db
-        .seed(Seed {
-            orders: 0,
-            ..Seed::default()
-        })
-        .await;
+    let tenant = db.seed(Seed { orders: 0, ..Seed::default() }).await;
     let reader = Reader::of(&db, &tenant);
     let expected = orders(&db, &tenant, 120).await;
     let (mut seen, mut path, mut pages) = (Vec::new(), "/orders?limit=17".to_owned(), 0);
@@ -56,11 +51,7 @@ async fn paging_meets_every_order_once_while_new_ones_arrive() {
         .await;
     }
     assert_eq!(seen, expected, "newest first, without gap or repeat");
-    assert_eq!(
-        reader.page("/orders").await.0.len(),
-        50,
-        "fifty unless asked otherwise"
-    );
+    assert_eq!(reader.page("/orders").await.0.len(), 50, "fifty unless asked otherwise");
     assert_eq!(
         reader.page("/orders?limit=200").await,
         (
@@ -76,54 +67,28 @@ async fn paging_meets_every_order_once_while_new_ones_arrive() {
 #[tokio::test]
 async fn the_last_page_has_no_next_even_when_it_is_full() {
     let db = TestDb::create().await;
-    let tenant = db
-        .seed(Seed {
-            orders: 0,
-            ..Seed::default()
-        })
-        .await;
+    let tenant = db.seed(Seed { orders: 0, ..Seed::default() }).await;
     let reader = Reader::of(&db, &tenant);
     assert_eq!(reader.get("/orders").await.body, br#"{"items":[],"next":null}"#);
     let ids = orders(&db, &tenant, 4).await;
-    assert_eq!(
-        reader.page("/orders?limit=2").await,
-        (ids[..2].to_vec(), Some(ids[1].clone()))
-    );
-    assert_eq!(
-        reader.page(&format!("/orders?limit=2&after={}", ids[1])).await,
-        (ids[2..].to_vec(), None)
-    );
-    assert_eq!(
-        reader.page(&format!("/orders?after={}", ids[3])).await,
-        (vec![], None)
-    );
+    assert_eq!(reader.page("/orders?limit=2").await, (ids[..2].to_vec(), Some(ids[1].clone())));
+    assert_eq!(reader.page(&format!("/orders?limit=2&after={}", ids[1])).await, (ids[2..].to_vec(), None));
+    assert_eq!(reader.page(&format!("/orders?after={}", ids[3])).await, (vec![], None));
 }
 
 #[tokio::test]
 async fn skus_go_by_code_and_customers_by_name() {
     let db = TestDb::create().await;
-    let tenant = db
-        .seed(Seed {
-            skus: 5,
-            ..Seed::default()
-        })
-        .await;
+    let tenant = db.seed(Seed { skus: 5, ..Seed::default() }).await;
     let reader = Reader::of(&db, &tenant);
     let names =
         ["Boutique", "Atelier", "Zoe", "Boutique"].map(|name| format!("('{}', '{name}', 'USD')", tenant.id));
-    db.execute(format!(
-        "insert into customer (tenant_id, name, currency) values {}",
-        names.join(",")
-    ))
-    .await;
+    db.execute(format!("insert into customer (tenant_id, name, currency) values {}", names.join(","))).await;
     for (list, sql) in [
         ("/skus", "select id::text from sku order by code"),
         ("/customers", "select id::text from customer order by name, id"),
     ] {
-        let expected: Vec<String> = sqlx::query_scalar(sql)
-            .fetch_all(&mut db.owner().await)
-            .await
-            .unwrap();
+        let expected: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut db.owner().await).await.unwrap();
         assert_eq!(expected.len(), 5);
         let (mut seen, mut after) = (Vec::new(), String::new());
         for _ in 0..5 {
@@ -133,22 +98,14 @@ async fn skus_go_by_code_and_customers_by_name() {
         }
         assert_eq!((seen, after), (expected, String::new()), "{list}");
     }
-    assert_eq!(
-        reader.page("/skus?q=sku-0004").await.0,
-        [tenant.skus[3].to_string()]
-    );
+    assert_eq!(reader.page("/skus?q=sku-0004").await.0, [tenant.skus[3].to_string()]);
     assert_eq!(reader.page("/customers?q=TIQUE").await.0.len(), 3);
 }
 
 #[tokio::test]
 async fn search_finds_a_part_of_number_po_and_customer_in_any_case() {
     let db = TestDb::create().await;
-    let tenant = db
-        .seed(Seed {
-            orders: 3,
-            ..Seed::default()
-        })
-        .await;
+    let tenant = db.seed(Seed { orders: 3, ..Seed::default() }).await;
     let reader = Reader::of(&db, &tenant);
     let [first, second, third] = [tenant.orders[0], tenant.orders[1], tenant.orders[2]];
     let other = Uuid::new_v4();
@@ -175,12 +132,7 @@ async fn search_finds_a_part_of_number_po_and_customer_in_any_case() {
         ("*", vec![]),
         ("", vec![first, second, third]),
     ] {
-        let found: HashSet<String> = reader
-            .page(&format!("/orders?q={q}"))
-            .await
-            .0
-            .into_iter()
-            .collect();
+        let found: HashSet<String> = reader.page(&format!("/orders?q={q}")).await.0.into_iter().collect();
         assert_eq!(found, expected.iter().map(Uuid::to_string).collect(), "{q}");
     }
 }
@@ -188,22 +140,11 @@ async fn search_finds_a_part_of_number_po_and_customer_in_any_case() {
 #[tokio::test]
 async fn filters_go_together_and_blank_ones_do_not_count() {
     let db = TestDb::create().await;
-    let tenant = db
-        .seed(Seed {
-            orders: 4,
-            ..Seed::default()
-        })
-        .await;
+    let tenant = db.seed(Seed { orders: 4, ..Seed::default() }).await;
     let reader = Reader::of(&db, &tenant);
     let (other, [open, cancelled, theirs, shipped]) = (
         Uuid::new_v4(),
-        [
-            tenant.orders[0],
-            tenant.orders[1],
-            tenant.orders[2],
-            tenant.orders[3],
-        ]
-        .map(|id| id.to_string()),
+        [tenant.orders[0], tenant.orders[1], tenant.orders[2], tenant.orders[3]].map(|id| id.to_string()),
     );
     db.execute(format!(
         "insert into customer (tenant_id, id, name, currency) values ('{id}', '{other}', 'Other', 'USD');
@@ -220,17 +161,9 @@ async fn filters_go_together_and_blank_ones_do_not_count() {
         (format!("status=open&customerId={customer}"), vec![&open]),
         (format!("customerId={other}&q=SO"), vec![&theirs]),
         (format!("customerId={other}&status=shipped"), vec![]),
-        (
-            "q=&status=&customerId=".to_owned(),
-            vec![&open, &cancelled, &theirs, &shipped],
-        ),
+        ("q=&status=&customerId=".to_owned(), vec![&open, &cancelled, &theirs, &shipped]),
     ] {
-        let found: HashSet<String> = reader
-            .page(&format!("/orders?{query}"))
-            .await
-            .0
-            .into_iter()
-            .collect();
+        let found: HashSet<String> = reader.page(&format!("/orders?{query}")).await.0.into_iter().collect();
         assert_eq!(found, expected.into_iter().cloned().collect(), "{query}");
     }
 }
@@ -265,11 +198,7 @@ async fn a_bad_parameter_is_named() {
         ("Limit=3", "Limit"),
     ] {
         let reply = reader.get(&format!("/orders?{query}")).await;
-        assert_eq!(
-            (reply.status, reply.error().as_deref()),
-            (400, Some("invalid_query")),
-            "{query}"
-        );
+        assert_eq!((reply.status, reply.error().as_deref()), (400, Some("invalid_query")), "{query}");
         let errors = reply.json()["errors"].clone();
         assert_eq!(errors.as_array().unwrap().len(), 1, "{query}: {errors}");
         assert_eq!(errors[0]["path"], name, "{query}");
@@ -284,11 +213,7 @@ async fn a_bad_parameter_is_named() {
             );
         }
     }
-    let all = reader
-        .get("/orders?limit=0&after=x&status=x&customerId=x&y=1")
-        .await
-        .json()["errors"]
-        .clone();
+    let all = reader.get("/orders?limit=0&after=x&status=x&customerId=x&y=1").await.json()["errors"].clone();
     assert_eq!(all.as_array().unwrap().len(), 5, "every mistake at once: {all}");
     assert_eq!(reader.get("/orders?limit=200").await.status, 200);
     assert_eq!(reader.get("/orders?limit=1").await.status, 200);

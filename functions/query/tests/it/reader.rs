@@ -16,10 +16,7 @@ impl Reader {
 
     /// Whoever holds this credential.
     pub fn with(db: &TestDb, token: String) -> Self {
-        Self {
-            endpoint: db.endpoint(),
-            token,
-        }
+        Self { endpoint: db.endpoint(), token }
     }
 
     pub async fn get(&self, path: &str) -> Reply {
@@ -33,12 +30,7 @@ impl Reader {
     /// The ids of a page, and its `next`.
     pub async fn page(&self, path: &str) -> (Vec<String>, Option<String>) {
         let reply = self.get(path).await;
-        assert_eq!(
-            reply.status,
-            200,
-            "{path}: {}",
-            String::from_utf8_lossy(&reply.body)
-        );
+        assert_eq!(reply.status, 200, "{path}: {}", String::from_utf8_lossy(&reply.body));
         let page = reply.json();
         let ids = page["items"]
             .as_array()

@@ -14,11 +14,7 @@ use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay_with, rows
 
 /// Lost rows come back within milliseconds.
 fn reckless() -> Limits {
-    Limits {
-        lease: Duration::from_millis(450),
-        retry_unit: Duration::from_millis(1),
-        ..hasty()
-    }
+    Limits { lease: Duration::from_millis(450), retry_unit: Duration::from_millis(1), ..hasty() }
 }
 
 /// Runs a relay until `killed` is called or it has nothing left to do. Returns whether it was killed.
@@ -47,10 +43,7 @@ async fn a_relay_killed_twelve_times_in_mid_batch_dead_letters_nothing_that_is_d
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 20).await;
     for kill in 1..=12 {
-        assert!(
-            run_until_killed(&db, reckless(), &killed).await,
-            "kill {kill} did not come"
-        );
+        assert!(run_until_killed(&db, reckless(), &killed).await, "kill {kill} did not come");
         // Requests of the batch that were on their way when the relay died: not the next one's.
         until(&db, "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -62,11 +55,7 @@ async fn a_relay_killed_twelve_times_in_mid_batch_dead_letters_nothing_that_is_d
     assert!(attempts.iter().all(|attempts| *attempts <= 2), "{attempts:?}");
 
     partner.answer(|_| async { 200.to_status() });
-    until(
-        &db,
-        "select bool_and(leased_until < now() and next_attempt_at < now()) from outbox",
-    )
-    .await;
+    until(&db, "select bool_and(leased_until < now() and next_attempt_at < now()) from outbox").await;
     let summary = drain(&relay_with(&db, hasty())).await;
     assert_eq!((summary.delivered, summary.dead_lettered), (20, 0));
 }
@@ -102,16 +91,10 @@ async fn an_event_that_kills_the_relay_each_time_is_dead_lettered_alone() {
     let (dead, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.dead);
     assert_eq!(dead.len(), 1);
     assert_eq!((dead[0].id, dead[0].attempts), (7, 5));
-    assert!(
-        dead[0].last_error.as_ref().unwrap().contains("did not survive"),
-        "{dead:?}"
-    );
+    assert!(dead[0].last_error.as_ref().unwrap().contains("did not survive"), "{dead:?}");
     assert_eq!(others.len(), 24);
     // What was beside it in the first batch lost one attempt, nothing more.
-    assert!(
-        others.iter().all(|row| row.processed && row.attempts <= 2),
-        "{others:?}"
-    );
+    assert!(others.iter().all(|row| row.processed && row.attempts <= 2), "{others:?}");
 }
 
 #[tokio::test]
@@ -132,11 +115,7 @@ async fn a_lost_row_is_claimed_alone_and_other_work_goes_first() {
     .await;
     assert_eq!(drain(&relay_with(&db, Limits::default())).await.delivered, 30);
     let received = partner.received();
-    for (place, lost) in received
-        .iter()
-        .enumerate()
-        .filter(|(_, received)| received.id() <= 3)
-    {
+    for (place, lost) in received.iter().enumerate().filter(|(_, received)| received.id() <= 3) {
         assert!(place >= 27, "row {} went as number {place}", lost.id());
         // 40 ms each: whoever came less than that before or after it was in flight with it.
         let beside = received.iter().filter(|other| {
@@ -167,11 +146,7 @@ async fn lost_rows_and_new_work_take_turns() {
     (limits.in_flight_each, limits.attempt, limits.lease) =
         (4, Duration::from_secs(5), Duration::from_secs(30));
     assert_eq!(drain(&relay_with(&db, limits)).await.delivered, 600);
-    let order: Vec<bool> = partner
-        .received()
-        .iter()
-        .map(|received| received.id() <= 10)
-        .collect();
+    let order: Vec<bool> = partner.received().iter().map(|received| received.id() <= 10).collect();
     let first_lost = order.iter().position(|lost| *lost).unwrap();
     let last_lost = order.iter().rposition(|lost| *lost).unwrap();
     assert!(first_lost > 0, "other work goes first");
@@ -194,11 +169,7 @@ async fn a_relay_paused_past_its_lease_settles_nothing() {
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 1).await;
     // Its lease ends before the answer comes: for the outbox the same as a pause between answer and settlement.
-    let paused = Limits {
-        attempt: Duration::from_secs(5),
-        lease: Duration::from_millis(150),
-        ..hasty()
-    };
+    let paused = Limits { attempt: Duration::from_secs(5), lease: Duration::from_millis(150), ..hasty() };
     let summary = drain(&relay_with(&db, paused)).await;
     assert_eq!((summary.claimed, summary.delivered, summary.failed), (1, 0, 0));
     let row = &rows(&db).await[0];
@@ -208,11 +179,7 @@ async fn a_relay_paused_past_its_lease_settles_nothing() {
     db.execute("update outbox set next_attempt_at = now()").await;
     let taken_over = relay_with(
         &db,
-        Limits {
-            attempt: Duration::from_secs(5),
-            lease: Duration::from_secs(30),
-            ..hasty()
-        },
+        Limits { attempt: Duration::from_secs(5), lease: Duration::from_secs(30), ..hasty() },
     );
     assert_eq!(drain(&taken_over).await.delivered, 1);
     let row = &rows(&db).await[0];
@@ -246,29 +213,16 @@ async fn a_relay_that_wakes_up_while_another_holds_its_row_settles_nothing() {
     .await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 1).await;
-    let patient = Limits {
-        attempt: Duration::from_secs(10),
-        ..hasty()
-    };
+    let patient = Limits { attempt: Duration::from_secs(10), ..hasty() };
     let (sleeper, done) = (relay_with(&db, patient), Arc::clone(&first_done));
     let sleeper = tokio::spawn(async move {
         let summary = drain(&sleeper).await;
         done.notify_one();
         summary
     });
-    until(
-        &db,
-        "select bool_and(attempts = 1 and leased_until < now()) from outbox",
-    )
-    .await;
+    until(&db, "select bool_and(attempts = 1 and leased_until < now()) from outbox").await;
     db.execute("update outbox set next_attempt_at = now()").await;
-    let other = relay_with(
-        &db,
-        Limits {
-            lease: Duration::from_secs(30),
-            ..patient
-        },
-    );
+    let other = relay_with(&db, Limits { lease: Duration::from_secs(30), ..patient });
     let other = tokio::spawn(async move { drain(&other).await });
     second_came.notified().await;
     first_may_answer.notify_one();
@@ -298,14 +252,7 @@ async fn a_lost_row_of_a_destination_that_hangs_does_not_hold_up_the_lost_rows_o
     )
     .await;
     drain(&relay_with(&db, hasty())).await;
-    let before = hanging
-        .received()
-        .iter()
-        .filter(|r| r.at < content.received()[4].at)
-        .count();
-    assert_eq!(
-        before, 1,
-        "attempts at the hanging one before the others were through"
-    );
+    let before = hanging.received().iter().filter(|r| r.at < content.received()[4].at).count();
+    assert_eq!(before, 1, "attempts at the hanging one before the others were through");
     assert!(rows(&db).await.iter().all(|row| !row.leased));
 }

@@ -15,10 +15,8 @@ async fn an_event_arrives_signed_with_every_live_secret_and_with_the_bytes_of_it
     let tenant = db.seed(Seed::default()).await;
     let partner = Partner::content().await;
     let destination = db.destination(&tenant, &partner.url, &["*"]).await;
-    let (newer, retired) = (
-        "whsec_bmV3ZXIgbmV3ZXIgbmV3ZXIgbmV3ZXI=",
-        "whsec_cmV0aXJlZCByZXRpcmVkIHJldGlyZWQ=",
-    );
+    let (newer, retired) =
+        ("whsec_bmV3ZXIgbmV3ZXIgbmV3ZXIgbmV3ZXI=", "whsec_cmV0aXJlZCByZXRpcmVkIHJldGlyZWQ=");
     for (secret, retires_at) in [(newer, "null"), (retired, "now()")] {
         db.execute(format!(
             "insert into destination_secret (tenant_id, destination_id, secret, retires_at)
@@ -31,31 +29,18 @@ async fn an_event_arrives_signed_with_every_live_secret_and_with_the_bytes_of_it
 
     let summary = drain(&relay(&db)).await;
 
-    assert_eq!(
-        (
-            summary.claimed,
-            summary.delivered,
-            summary.failed,
-            summary.dead_lettered
-        ),
-        (1, 1, 0, 0)
-    );
+    assert_eq!((summary.claimed, summary.delivered, summary.failed, summary.dead_lettered), (1, 1, 0, 0));
     let received = partner.received();
     assert_eq!(received.len(), 1);
-    let (id, payload): (i64, String) = sqlx::query_as("select id, payload from outbox")
-        .fetch_one(&mut db.owner().await)
-        .await
-        .unwrap();
+    let (id, payload): (i64, String) =
+        sqlx::query_as("select id, payload from outbox").fetch_one(&mut db.owner().await).await.unwrap();
     assert_eq!(received[0].body, payload.as_bytes());
     assert_eq!(received[0].header("webhook-id"), format!("outbox-{id}"));
     assert_eq!(received[0].header("idempotency-key"), format!("outbox-{id}"));
     assert_eq!(received[0].header("content-type"), "application/json");
     assert_eq!(received[0].header("webhook-signature").split(' ').count(), 2);
-    let verified = |secret: &str| {
-        Webhook::new(secret)
-            .unwrap()
-            .verify(&received[0].body, &received[0].headers)
-    };
+    let verified =
+        |secret: &str| Webhook::new(secret).unwrap().verify(&received[0].body, &received[0].headers);
     verified(&destination.secret).unwrap();
     verified(newer).unwrap();
     verified(retired).unwrap_err();
@@ -82,9 +67,7 @@ async fn each_attempt_is_signed_anew_under_the_same_id() {
     assert_eq!(received[0].body, received[1].body);
     assert_eq!(received[0].header("webhook-timestamp"), "1700000000");
     let webhook = Webhook::new(&destination.secret).unwrap();
-    webhook
-        .verify(&received[0].body, &received[0].headers)
-        .unwrap_err();
+    webhook.verify(&received[0].body, &received[0].headers).unwrap_err();
     webhook.verify(&received[1].body, &received[1].headers).unwrap();
     assert!(rows(&db).await[0].processed);
 }
@@ -156,18 +139,9 @@ async fn paused_and_disabled_destinations_and_other_kinds_are_left_alone() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let partner = Partner::content().await;
-    for change in [
-        "state = 'paused'",
-        "state = 'disabled'",
-        "kind = 'email'",
-        "state = 'active'",
-    ] {
+    for change in ["state = 'paused'", "state = 'disabled'", "kind = 'email'", "state = 'active'"] {
         let destination = db.destination(&tenant, &partner.url, &["*"]).await;
-        db.execute(format!(
-            "update destination set {change} where id = '{}'",
-            destination.id
-        ))
-        .await;
+        db.execute(format!("update destination set {change} where id = '{}'", destination.id)).await;
     }
     db.emit(&tenant, 5).await;
     assert_eq!(drain(&relay(&db)).await.claimed, 5);
@@ -183,10 +157,7 @@ async fn while_it_watches_a_new_event_waits_for_the_next_look() {
     db.destination(&tenant, &partner.url, &["*"]).await;
     let relay = relay_with(&db, hasty());
     let watching = tokio::spawn(async move {
-        relay
-            .run_once(Duration::from_secs(2), Instant::now() + Duration::from_secs(60))
-            .await
-            .unwrap()
+        relay.run_once(Duration::from_secs(2), Instant::now() + Duration::from_secs(60)).await.unwrap()
     });
     until(&db, "select exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
     let begun = Instant::now();
@@ -214,20 +185,10 @@ async fn near_its_deadline_it_claims_nothing_that_it_could_not_settle() {
     let deadline = begun + Duration::from_millis(1000);
     let summary = relay.run_once(Duration::from_secs(50), deadline).await.unwrap();
     assert!(Instant::now() < deadline);
-    assert!(
-        summary.claimed > 0 && summary.claimed == summary.delivered,
-        "{summary:?}"
-    );
+    assert!(summary.claimed > 0 && summary.claimed == summary.delivered, "{summary:?}");
     let last = partner.received().last().unwrap().at;
-    assert!(
-        last < deadline - limits.attempt,
-        "claimed {:?} before the deadline",
-        deadline - last
-    );
+    assert!(last < deadline - limits.attempt, "claimed {:?} before the deadline", deadline - last);
     assert!(rows(&db).await.iter().all(|row| !row.leased));
-    let nothing = relay
-        .run_once(Duration::ZERO, Instant::now() + limits.attempt)
-        .await
-        .unwrap();
+    let nothing = relay.run_once(Duration::ZERO, Instant::now() + limits.attempt).await.unwrap();
     assert_eq!(nothing.claimed, 0);
 }

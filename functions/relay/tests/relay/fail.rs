@@ -24,14 +24,8 @@ async fn owed_one(partner: &Partner) -> (TestDb, Tenant, Destination) {
 async fn assert_failed(db: &TestDb, error: &str) {
     let rows = rows(db).await;
     let row = &rows[0];
-    assert!(
-        !row.processed && !row.dead && !row.leased && row.attempts == 1,
-        "{row:?}"
-    );
-    assert!(
-        row.last_error.as_ref().is_some_and(|text| text.contains(error)),
-        "{row:?}"
-    );
+    assert!(!row.processed && !row.dead && !row.leased && row.attempts == 1, "{row:?}");
+    assert!(row.last_error.as_ref().is_some_and(|text| text.contains(error)), "{row:?}");
 }
 
 #[tokio::test]
@@ -40,11 +34,7 @@ async fn a_partner_that_hangs_costs_one_attempt_of_limited_time() {
     let (db, ..) = owed_one(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
-    assert!(
-        begun.elapsed() < Duration::from_millis(1500),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     assert_failed(&db, "no whole answer within 300ms").await;
 }
 
@@ -61,11 +51,7 @@ async fn a_partner_that_drips_is_over_in_the_same_time() {
     let (db, ..) = owed_one(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
-    assert!(
-        begun.elapsed() < Duration::from_millis(1500),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     assert_failed(&db, "no whole answer within 300ms").await;
 }
 
@@ -110,10 +96,7 @@ async fn no_more_than_64_kib_of_an_endless_answer_is_read() {
     let (db, ..) = owed_one(&partner).await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     // What the sockets of both sides buffered was sent, too.
-    assert!(
-        sent.load(Ordering::Relaxed) < 32,
-        "the partner could send {sent:?} MiB"
-    );
+    assert!(sent.load(Ordering::Relaxed) < 32, "the partner could send {sent:?} MiB");
     assert_failed(&db, "HTTP 500 Internal Server Error: xxx").await;
     assert!(rows(&db).await[0].last_error.as_ref().unwrap().len() <= 2000);
 }
@@ -150,10 +133,7 @@ async fn gone_disables_the_destination_and_its_events_wait() {
     let (db, tenant, destination) = owed_one(&partner).await;
     db.emit(&tenant, 1).await;
     let summary = drain(&relay(&db)).await;
-    assert_eq!(
-        (summary.claimed, summary.failed, summary.dead_lettered),
-        (2, 2, 0)
-    );
+    assert_eq!((summary.claimed, summary.failed, summary.dead_lettered), (2, 2, 0));
     let state: String = db.scalar("select state from destination").await;
     assert_eq!(state, "disabled");
     assert_failed(&db, "HTTP 410 Gone: closed down").await;
@@ -185,28 +165,16 @@ async fn twelve_failures_lead_to_the_dead_letter_with_the_partners_words() {
         let row = &rows(&db).await[0];
         assert!(!row.dead && row.attempts == attempt - 1, "{row:?}");
         let summary = drain(&relay).await;
-        assert_eq!(
-            (summary.failed, summary.dead_lettered),
-            (1, u64::from(attempt == 12))
-        );
+        assert_eq!((summary.failed, summary.dead_lettered), (1, u64::from(attempt == 12)));
         let row = &rows(&db).await[0];
         let backoff = 2_f64.powi(attempt).min(3600.0);
-        assert!(
-            row.due_in_secs > backoff - 5.0 && row.due_in_secs <= (backoff * 1.5).min(3600.0),
-            "{row:?}"
-        );
+        assert!(row.due_in_secs > backoff - 5.0 && row.due_in_secs <= (backoff * 1.5).min(3600.0), "{row:?}");
         db.execute("update outbox set next_attempt_at = now()").await;
     }
     let row = &rows(&db).await[0];
+    assert!(row.dead && !row.processed && !row.leased && row.attempts == 12, "{row:?}");
     assert!(
-        row.dead && !row.processed && !row.leased && row.attempts == 12,
-        "{row:?}"
-    );
-    assert!(
-        row.last_error
-            .as_ref()
-            .unwrap()
-            .starts_with("HTTP 503 Service Unavailable: sorry ooo"),
+        row.last_error.as_ref().unwrap().starts_with("HTTP 503 Service Unavailable: sorry ooo"),
         "{row:?}"
     );
     assert_eq!(drain(&relay).await.claimed, 0);

@@ -33,16 +33,10 @@ async fn next(State(invocations): State<Arc<Invocations>>) -> Response {
         return std::future::pending().await;
     };
     let headers = [
-        (
-            "lambda-runtime-aws-request-id",
-            "8476a536-e9f4-11e8-9739-2dfe598c3fcd",
-        ),
+        ("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd"),
         // What `cargo lambda watch` sends.
         ("lambda-runtime-deadline-ms", "600000"),
-        (
-            "lambda-runtime-invoked-function-arn",
-            "arn:aws:lambda:us-east-1:123456789012:function:relay",
-        ),
+        ("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:123456789012:function:relay"),
     ];
     (headers, event.to_string()).into_response()
 }
@@ -50,10 +44,8 @@ async fn next(State(invocations): State<Arc<Invocations>>) -> Response {
 impl Lambda {
     async fn start(event: Value) -> Self {
         let (sender, answers) = mpsc::unbounded_channel();
-        let invocations = Arc::new(Invocations {
-            event: std::sync::Mutex::new(Some(event)),
-            answers: sender,
-        });
+        let invocations =
+            Arc::new(Invocations { event: std::sync::Mutex::new(Some(event)), answers: sender });
         let router = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
             .route(
@@ -71,10 +63,7 @@ impl Lambda {
     }
 
     async fn answer(&mut self) -> Value {
-        let answer = tokio::time::timeout(PATIENCE, self.answers.recv())
-            .await
-            .unwrap()
-            .unwrap();
+        let answer = tokio::time::timeout(PATIENCE, self.answers.recv()).await.unwrap().unwrap();
         serde_json::from_slice(&answer).unwrap()
     }
 }
@@ -140,10 +129,7 @@ async fn a_relay_killed_between_the_partners_200_and_its_settlement_leads_to_one
         let (owner_url, held) = (owner_url.clone(), Arc::clone(&held));
         async move {
             let mut owner = PgConnection::connect(&owner_url).await.unwrap();
-            sqlx::raw_sql("begin; select from outbox for update")
-                .execute(&mut owner)
-                .await
-                .unwrap();
+            sqlx::raw_sql("begin; select from outbox for update").execute(&mut owner).await.unwrap();
             *held.lock().await = Some(owner);
             200.to_status()
         }
@@ -172,16 +158,11 @@ async fn a_relay_killed_between_the_partners_200_and_its_settlement_leads_to_one
     assert!(!processed);
 
     partner.answer(|_| async { 200.to_status() });
-    db.execute("update outbox set leased_until = now(), next_attempt_at = now()")
-        .await; // half a minute later
+    db.execute("update outbox set leased_until = now(), next_attempt_at = now()").await; // half a minute later
     let mut lambda = Lambda::start(json!({"watchSeconds": 0})).await;
     let _process = Process::start(&db, &lambda);
     assert_eq!(lambda.answer().await["delivered"], 1);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let ids: Vec<String> = partner
-        .received()
-        .iter()
-        .map(|r| r.header("webhook-id").to_owned())
-        .collect();
+    let ids: Vec<String> = partner.received().iter().map(|r| r.header("webhook-id").to_owned()).collect();
     assert_eq!(ids, ["outbox-1", "outbox-1"]);
 }

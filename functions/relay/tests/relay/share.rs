@@ -41,17 +41,8 @@ async fn share_300_events(relays: usize) {
     assert!(delivered.iter().all(|share| *share > 0), "{delivered:?}");
     let mut ids = partner.ids();
     ids.dedup();
-    assert_eq!(
-        (ids.len(), partner.received().len()),
-        (300, 300),
-        "an event was delivered twice"
-    );
-    assert!(
-        rows(&db)
-            .await
-            .iter()
-            .all(|row| row.processed && row.attempts == 1)
-    );
+    assert_eq!((ids.len(), partner.received().len()), (300, 300), "an event was delivered twice");
+    assert!(rows(&db).await.iter().all(|row| row.processed && row.attempts == 1));
 }
 
 #[tokio::test]
@@ -76,9 +67,7 @@ async fn while_one_destination_hangs_another_gets_all_its_events() {
     db.emit(&tenant, 200).await;
     let relay = relay(&db);
     let drain = tokio::spawn(async move {
-        relay
-            .run_once(Duration::ZERO, Instant::now() + Duration::from_secs(60))
-            .await
+        relay.run_once(Duration::ZERO, Instant::now() + Duration::from_secs(60)).await
     });
     let begun = Instant::now();
     while content.received().len() < 200 {
@@ -96,26 +85,16 @@ async fn while_one_partner_is_down_anothers_events_flow() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let content = Partner::content().await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    db.destination(&tenant, &format!("http://{closed}/"), &["*"])
-        .await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    db.destination(&tenant, &format!("http://{closed}/"), &["*"]).await;
     db.destination(&tenant, &content.url, &["*"]).await;
     db.emit(&tenant, 50).await;
     let summary = drain(&relay(&db)).await;
-    assert_eq!(
-        (summary.delivered, summary.failed, summary.dead_lettered),
-        (50, 50, 0)
-    );
+    assert_eq!((summary.delivered, summary.failed, summary.dead_lettered), (50, 50, 0));
     assert_eq!(content.received().len(), 50);
     let rows = rows(&db).await;
-    let refused = rows.iter().filter(|row| {
-        row.last_error
-            .as_ref()
-            .is_some_and(|e| e.contains("onnection refused"))
-    });
+    let refused =
+        rows.iter().filter(|row| row.last_error.as_ref().is_some_and(|e| e.contains("onnection refused")));
     assert_eq!(refused.count(), 50);
 }
 
@@ -131,18 +110,12 @@ async fn the_backlogs_of_many_do_not_hold_up_others() {
     db.emit(&backlogged, 30).await; // older than those of the others
     db.emit(&others, 2).await;
     // One batch in flight at a time: 60 destinations compete for 20 slots.
-    let limits = Limits {
-        in_flight: 20,
-        ..Limits::default()
-    };
+    let limits = Limits { in_flight: 20, ..Limits::default() };
     drain(&relay_with(&db, limits)).await;
     let (busy, small) = (busy.received(), small.received());
     assert_eq!((busy.len(), small.len()), (900, 60));
     let before = busy.iter().filter(|received| received.at < small[59].at).count();
-    assert!(
-        before <= 120,
-        "{before} of the backlog went before the last of the others"
-    );
+    assert!(before <= 120, "{before} of the backlog went before the last of the others");
 }
 
 #[tokio::test]
@@ -152,12 +125,8 @@ async fn within_a_destination_the_oldest_due_goes_first() {
     let partner = Partner::content().await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 10).await;
-    db.execute("update outbox set next_attempt_at = now() - make_interval(secs => id)")
-        .await;
-    let limits = Limits {
-        in_flight_each: 1,
-        ..Limits::default()
-    };
+    db.execute("update outbox set next_attempt_at = now() - make_interval(secs => id)").await;
+    let limits = Limits { in_flight_each: 1, ..Limits::default() };
     drain(&relay_with(&db, limits)).await;
     let order: Vec<i64> = partner.received().iter().map(|received| received.n()).collect();
     assert_eq!(order, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);

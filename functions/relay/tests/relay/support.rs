@@ -27,20 +27,12 @@ pub struct Received {
 
 impl Received {
     pub fn header(&self, name: &str) -> &str {
-        self.headers
-            .get(name)
-            .unwrap_or_else(|| panic!("no header {name}"))
-            .to_str()
-            .unwrap()
+        self.headers.get(name).unwrap_or_else(|| panic!("no header {name}")).to_str().unwrap()
     }
 
     /// The outbox row.
     pub fn id(&self) -> i64 {
-        self.header("webhook-id")
-            .strip_prefix("outbox-")
-            .unwrap()
-            .parse()
-            .unwrap()
+        self.header("webhook-id").strip_prefix("outbox-").unwrap().parse().unwrap()
     }
 
     /// The `n` of `TestDb::emit`.
@@ -71,10 +63,7 @@ impl Partner {
         F: Future<Output = R> + Send + 'static,
         R: IntoResponse,
     {
-        let inner = Arc::new(Inner {
-            received: Mutex::default(),
-            answer: Mutex::new(boxed(answer)),
-        });
+        let inner = Arc::new(Inner { received: Mutex::default(), answer: Mutex::new(boxed(answer)) });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let router = Router::new().fallback(serve).with_state(Arc::clone(&inner));
@@ -121,11 +110,7 @@ where
 }
 
 async fn serve(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response {
-    let received = Received {
-        headers,
-        body,
-        at: Instant::now(),
-    };
+    let received = Received { headers, body, at: Instant::now() };
     inner.received.lock().unwrap().push(received.clone());
     let answered = (inner.answer.lock().unwrap())(received);
     answered.await
@@ -165,10 +150,7 @@ pub fn relay_with(db: &TestDb, limits: Limits) -> Relay {
 /// One drain with time to spare.
 pub async fn drain(relay: &Relay) -> Summary {
     let deadline = Instant::now() + Duration::from_secs(60);
-    tokio::time::timeout(PATIENCE, relay.run_once(Duration::ZERO, deadline))
-        .await
-        .unwrap()
-        .unwrap()
+    tokio::time::timeout(PATIENCE, relay.run_once(Duration::ZERO, deadline)).await.unwrap().unwrap()
 }
 
 /// One row of the outbox.

@@ -14,9 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The vectors of one file, or `None` with a note where they are not there.
 fn vectors(file: &str) -> Option<Vec<Value>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../../shared/cases")
-        .join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases").join(file);
     if let Ok(text) = std::fs::read_to_string(&path) {
         return Some(serde_json::from_str(&text).unwrap());
     }
@@ -27,10 +25,7 @@ fn vectors(file: &str) -> Option<Vec<Value>> {
 #[test]
 fn signatures_equal_the_published_ones() {
     let mut checked = 0;
-    for case in vectors("standard-webhooks/published-signatures.json")
-        .into_iter()
-        .flatten()
-    {
+    for case in vectors("standard-webhooks/published-signatures.json").into_iter().flatten() {
         // `secret_key_b64` marks the asymmetric scheme, which is not used here.
         let Some(secret) = case["secret"].as_str() else {
             continue;
@@ -40,24 +35,15 @@ fn signatures_equal_the_published_ones() {
         assert_eq!(signed, case["signature"].as_str().unwrap(), "{}", case["name"]);
         checked += 1;
     }
-    for case in vectors("standard-webhooks/verify-cases.json")
-        .into_iter()
-        .flatten()
-        .filter(|c| c["expect"] == "ok")
+    for case in
+        vectors("standard-webhooks/verify-cases.json").into_iter().flatten().filter(|c| c["expect"] == "ok")
     {
         let headers = &case["headers"];
         let timestamp = headers["webhook-timestamp"].as_str().unwrap().parse().unwrap();
-        let (secret, id) = (
-            case["secret"].as_str().unwrap(),
-            headers["webhook-id"].as_str().unwrap(),
-        );
+        let (secret, id) = (case["secret"].as_str().unwrap(), headers["webhook-id"].as_str().unwrap());
         let signed = signature(&[secret.into()], id, timestamp, case["body"].as_str().unwrap()).unwrap();
         assert!(
-            headers["webhook-signature"]
-                .as_str()
-                .unwrap()
-                .split(' ')
-                .any(|s| s == signed),
+            headers["webhook-signature"].as_str().unwrap().split(' ').any(|s| s == signed),
             "{}",
             case["name"]
         );
@@ -124,11 +110,7 @@ fn the_backoff_doubles_spreads_and_ends_at_an_hour() {
 
 #[test]
 fn without_a_usable_secret_nothing_is_signed_and_no_secret_is_told() {
-    assert!(
-        signature(&[], "outbox-1", 0, "{}")
-            .unwrap_err()
-            .contains("no live secret")
-    );
+    assert!(signature(&[], "outbox-1", 0, "{}").unwrap_err().contains("no live secret"));
     let error = signature(&["whsec_?tell-nobody?".into()], "outbox-1", 0, "{}").unwrap_err();
     assert!(!error.contains("tell"), "{error}");
 }
@@ -144,9 +126,6 @@ async fn every_statement_of_the_outbox_prepares_as_the_worker() {
         outbox::SETTLE_SQL,
         outbox::REAP_SQL,
     ] {
-        (&mut worker)
-            .prepare(sql.into_sql_str())
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        (&mut worker).prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 }

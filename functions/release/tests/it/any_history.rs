@@ -65,11 +65,8 @@ fn wish() -> impl Strategy<Value = Wish> {
 /// The event, and whether the key may be recorded by it.
 fn event(tenant: &Tenant, wish: &Wish) -> (Event, String) {
     let unknown = Uuid::new_v4();
-    let order = if matches!(wish.flaw, Some(Flaw::UnknownOrder)) {
-        unknown
-    } else {
-        tenant.orders[wish.order]
-    };
+    let order =
+        if matches!(wish.flaw, Some(Flaw::UnknownOrder)) { unknown } else { tenant.orders[wish.order] };
     let lines: Vec<Value> = wish
         .lines
         .iter()
@@ -80,11 +77,7 @@ fn event(tenant: &Tenant, wish: &Wish) -> (Event, String) {
             } else {
                 tenant.skus[*sku]
             };
-            let qty = if matches!(wish.flaw, Some(Flaw::ZeroQty)) {
-                0
-            } else {
-                *qty
-            };
+            let qty = if matches!(wish.flaw, Some(Flaw::ZeroQty)) { 0 } else { *qty };
             json!({"skuId": sku, "qty": qty})
         })
         .collect();
@@ -155,7 +148,11 @@ async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
         .fetch_all(&mut owner)
         .await
         .unwrap();
-    assert_eq!(keys.into_iter().collect::<BTreeSet<_>>(), recorded, "recorded is what the work decided, nothing else");
+    assert_eq!(
+        keys.into_iter().collect::<BTreeSet<_>>(),
+        recorded,
+        "recorded is what the work decided, nothing else"
+    );
     let counts: (i64, i64) = sqlx::query_as(
         "select (select count(*) from allocation_ledger where tenant_id = $1), (select count(*) from outbox where tenant_id = $1)",
     )
@@ -177,19 +174,10 @@ async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
 
 #[test]
 fn after_any_history_the_numbers_agree_with_what_was_answered() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let shop = runtime.block_on(Shop::open(Seed::default()));
     let sandboxes: Vec<_> = (0..TASKS).map(|_| Arc::new(shop.db.endpoint())).collect();
-    let config = Config {
-        cases: 24,
-        failure_persistence: None,
-        max_shrink_iters: 40,
-        ..Config::default()
-    };
+    let config = Config { cases: 24, failure_persistence: None, max_shrink_iters: 40, ..Config::default() };
     TestRunner::new(config)
         .run(&vec(vec(wish(), 1..14), TASKS), |histories| {
             runtime.block_on(async {
@@ -206,11 +194,7 @@ fn after_any_history_the_numbers_agree_with_what_was_answered() {
                     .into_iter()
                     .zip(&sandboxes)
                     .map(|(wishes, sandbox)| tokio::spawn(live(sandbox.clone(), tenant.clone(), wishes)));
-                let done: Vec<Done> = join_all(tasks)
-                    .await
-                    .into_iter()
-                    .flat_map(Result::unwrap)
-                    .collect();
+                let done: Vec<Done> = join_all(tasks).await.into_iter().flat_map(Result::unwrap).collect();
                 check(&shop, &tenant, &done).await;
                 shop.db.assert_consistent().await;
             });

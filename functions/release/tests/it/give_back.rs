@@ -7,24 +7,14 @@ use uuid::Uuid;
 use crate::send;
 
 fn seed() -> Seed {
-    Seed {
-        skus: 3,
-        on_hand: 50,
-        orders: 2,
-        order_qty: 20,
-        ..Seed::default()
-    }
+    Seed { skus: 3, on_hand: 50, orders: 2, order_qty: 20, ..Seed::default() }
 }
 
 /// A shop whose first order holds ten of each SKU.
 async fn holding() -> Shop {
     let shop = Shop::open(seed()).await;
     let all: Vec<_> = shop.tenant.skus.iter().map(|sku| (*sku, 10)).collect();
-    let reply = send(
-        &shop.db.endpoint(),
-        &shop.allocate(0).key("held").json(&lines(&all)),
-    )
-    .await;
+    let reply = send(&shop.db.endpoint(), &shop.allocate(0).key("held").json(&lines(&all))).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     shop
 }
@@ -45,11 +35,7 @@ async fn assert_refused(
     let (before, keys) = (shop.db.state().await, shop.db.count("idempotency_key").await);
     let reply = release(shop, order, body).await;
     let problem = reply.json();
-    assert_eq!(
-        (reply.status, problem["error"].as_str()),
-        (status, Some(error)),
-        "{problem}"
-    );
+    assert_eq!((reply.status, problem["error"].as_str()), (status, Some(error)), "{problem}");
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     assert_eq!(problem.get("lines"), lines.as_ref(), "{problem}");
     assert_eq!(shop.db.state().await, before);
@@ -61,10 +47,7 @@ async fn what_was_promised_can_be_given_back_in_one_shape_for_one_line_and_sever
     let shop = holding().await;
     let (order, [a, b, c]) = (shop.tenant.orders[0], shop.tenant.skus[..].try_into().unwrap());
     let reply = release(&shop, order, &json!({"skuId": b, "qty": 4})).await;
-    assert_eq!(
-        (reply.status, reply.header("content-type")),
-        (200, Some("application/json"))
-    );
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")));
     assert_eq!(
         reply.json(),
         json!({"ok": true, "orderId": order, "lines": [{"skuId": b, "qty": 4, "atsAfter": 44}]})
@@ -92,11 +75,7 @@ async fn what_was_promised_can_be_given_back_in_one_shape_for_one_line_and_sever
 #[tokio::test]
 async fn a_release_writes_its_events_and_names_its_actor() {
     let shop = holding().await;
-    let subscriber = shop
-        .db
-        .destination(&shop.tenant, "https://all.test", &["order.line_released"])
-        .await
-        .id;
+    let subscriber = shop.db.destination(&shop.tenant, "https://all.test", &["order.line_released"]).await.id;
     let (order, sku) = (shop.tenant.orders[0], shop.tenant.skus[1]);
     let partner = issue_api_key(&shop.db, shop.tenant.id, shop.tenant.users[0], &["orders:write"]).await;
     let event = Event::post(&format!("/orders/{order}/release"))
@@ -125,11 +104,8 @@ async fn a_release_writes_its_events_and_names_its_actor() {
 async fn what_was_given_back_can_be_promised_to_another_order() {
     let shop = Shop::open(Seed::default()).await;
     let sandbox = shop.db.endpoint();
-    let ask = async |event: Event| {
-        send(&sandbox, &event.key(&fresh_key()).json(&shop.one(0, 6)))
-            .await
-            .status
-    };
+    let ask =
+        async |event: Event| send(&sandbox, &event.key(&fresh_key()).json(&shop.one(0, 6))).await.status;
     assert_eq!(ask(shop.allocate(0)).await, 200);
     assert_eq!(ask(shop.allocate(1)).await, 422);
     assert_eq!(ask(shop.release(0)).await, 200);
@@ -147,67 +123,22 @@ async fn refusals_are_told_apart_in_order_and_change_nothing() {
     let other = shop.db.seed(seed()).await;
     let short = |sku: Uuid, requested: i64, available: i64| json!({"skuId": sku, "requested": requested, "available": available});
     for unknown in [stranger, other.orders[0]] {
-        assert_refused(
-            &shop,
-            unknown,
-            &lines(&[(stranger, 1)]),
-            404,
-            "order_not_found",
-            None,
-        )
-        .await;
+        assert_refused(&shop, unknown, &lines(&[(stranger, 1)]), 404, "order_not_found", None).await;
     }
-    shop.db
-        .execute(format!(
-            "delete from order_line where order_id = '{empty}' and sku_id = '{c}'"
-        ))
-        .await;
-    let all = [
-        (b, 1),
-        (stranger, 1),
-        (c, 2),
-        (a, 11),
-        (other.skus[0], 3),
-        (stranger, 1),
-    ];
+    shop.db.execute(format!("delete from order_line where order_id = '{empty}' and sku_id = '{c}'")).await;
+    let all = [(b, 1), (stranger, 1), (c, 2), (a, 11), (other.skus[0], 3), (stranger, 1)];
     let unknown = json!([short(stranger, 2, 0), short(other.skus[0], 3, 0)]);
     assert_refused(&shop, empty, &lines(&all), 422, "unknown_sku", Some(unknown)).await;
     let known = [(b, 1), (c, 2), (a, 11), (c, 1)];
-    assert_refused(
-        &shop,
-        empty,
-        &lines(&known),
-        422,
-        "sku_not_on_order",
-        Some(json!([short(c, 3, 0)])),
-    )
-    .await;
+    assert_refused(&shop, empty, &lines(&known), 422, "sku_not_on_order", Some(json!([short(c, 3, 0)])))
+        .await;
     let beyond = [(c, 10), (b, 6), (a, 11), (b, 5)];
     let exceeding = json!([short(b, 11, 10), short(a, 11, 10)]);
-    assert_refused(
-        &shop,
-        order,
-        &lines(&beyond),
-        422,
-        "exceeds_allocated",
-        Some(exceeding),
-    )
-    .await;
-    assert_refused(
-        &shop,
-        empty,
-        &lines(&[(a, 1)]),
-        422,
-        "exceeds_allocated",
-        Some(json!([short(a, 1, 0)])),
-    )
-    .await;
+    assert_refused(&shop, order, &lines(&beyond), 422, "exceeds_allocated", Some(exceeding)).await;
+    assert_refused(&shop, empty, &lines(&[(a, 1)]), 422, "exceeds_allocated", Some(json!([short(a, 1, 0)])))
+        .await;
     for status in ["cancelled", "shipped"] {
-        shop.db
-            .execute(format!(
-                "update wholesale_order set status = '{status}' where id = '{order}'"
-            ))
-            .await;
+        shop.db.execute(format!("update wholesale_order set status = '{status}' where id = '{order}'")).await;
         assert_refused(&shop, order, &lines(&all), 409, "order_not_open", None).await;
     }
     shop.db.assert_consistent().await;
@@ -223,14 +154,8 @@ async fn shipped_units_cannot_be_given_back_and_invoiced_ones_can() {
         ))
         .await;
     let problem = release(&shop, order, &shop.one(0, 11)).await.json();
-    assert_eq!(
-        problem["lines"],
-        json!([{"skuId": sku, "requested": 11, "available": 10}])
-    );
-    assert_eq!(
-        release(&shop, order, &shop.one(0, 10)).await.json()["lines"][0]["atsAfter"],
-        50
-    );
+    assert_eq!(problem["lines"], json!([{"skuId": sku, "requested": 11, "available": 10}]));
+    assert_eq!(release(&shop, order, &shop.one(0, 10)).await.json()["lines"][0]["atsAfter"], 50);
     shop.db.assert_consistent().await;
 }
 
@@ -246,38 +171,23 @@ async fn a_release_lowers_exposure_and_asks_for_no_credit() {
     .await;
     let sandbox = shop.db.endpoint();
     let ask = async |event: Event, qty: i64| {
-        send(&sandbox, &event.key(&fresh_key()).json(&shop.one(0, qty)))
-            .await
-            .status
+        send(&sandbox, &event.key(&fresh_key()).json(&shop.one(0, qty))).await.status
     };
     assert_eq!(ask(shop.allocate(0), 10).await, 200);
     assert_eq!(ask(shop.allocate(1), 1).await, 422);
-    shop.db
-        .execute("update customer set credit_limit_minor = 0")
-        .await;
+    shop.db.execute("update customer set credit_limit_minor = 0").await;
     assert_eq!(ask(shop.release(0), 4).await, 200);
-    shop.db
-        .execute("update customer set credit_limit_minor = 100")
-        .await;
+    shop.db.execute("update customer set credit_limit_minor = 100").await;
     assert_eq!(ask(shop.allocate(1), 4).await, 200);
     assert_eq!(ask(shop.allocate(1), 1).await, 422);
 }
 
 #[tokio::test]
 async fn two_releases_at_once_give_back_what_is_held_once() {
-    let shop = Shop::open(Seed {
-        skus: 40,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { skus: 40, ..Seed::default() }).await;
     let (one, two) = (shop.db.endpoint(), shop.db.endpoint());
     let all: Vec<_> = shop.tenant.skus.iter().map(|sku| (*sku, 6)).collect();
-    assert_eq!(
-        send(&one, &shop.allocate(0).key("k").json(&lines(&all)))
-            .await
-            .status,
-        200
-    );
+    assert_eq!(send(&one, &shop.allocate(0).key("k").json(&lines(&all))).await.status, 200);
     for sku in 0..40 {
         let event = || shop.release(0).key(&fresh_key()).json(&shop.one(sku, 6));
         let (a, b) = (event(), event());

@@ -14,20 +14,12 @@ use crate::send;
 
 /// A shop whose orders hold all they want.
 async fn holding() -> Shop {
-    let shop = Shop::open(Seed {
-        on_hand: 2_000_000,
-        order_qty: 1_000_000,
-        ..Seed::default()
-    })
-    .await;
+    let shop = Shop::open(Seed { on_hand: 2_000_000, order_qty: 1_000_000, ..Seed::default() }).await;
     for order in 0..2 {
         let key = format!("held {order}");
         let reply = send(
             &shop.db.endpoint(),
-            &shop
-                .allocate(order)
-                .key(&format!("{key:?}"))
-                .json(&shop.one(0, 1_000_000)),
+            &shop.allocate(order).key(&format!("{key:?}")).json(&shop.one(0, 1_000_000)),
         )
         .await;
         assert_eq!(reply.status, 200);
@@ -36,19 +28,14 @@ async fn holding() -> Shop {
 }
 
 async fn releases(shop: &Shop) -> i64 {
-    shop.db
-        .count("allocation_ledger where entry_type = 'release'")
-        .await
+    shop.db.count("allocation_ledger where entry_type = 'release'").await
 }
 
 fn assert_replays(first: &Reply, again: &Reply) {
     assert_eq!((again.status, &again.body), (first.status, &first.body));
     assert_eq!(again.header("content-type"), first.header("content-type"));
     assert_eq!(
-        (
-            first.header("idempotent-replayed"),
-            again.header("idempotent-replayed")
-        ),
+        (first.header("idempotent-replayed"), again.header("idempotent-replayed")),
         (None, Some("true"))
     );
 }
@@ -87,10 +74,7 @@ async fn answers_and_refusals_replay_and_a_key_belongs_to_one_request() {
     assert_replays(&first, &send(&sandbox, &event).await);
     let sku = shop.tenant.skus[0];
     let respelt = format!("{{ \"qty\" : 5.0e0,\n\"sku\\u0049d\":\"{sku}\" }}");
-    assert_replays(
-        &first,
-        &send(&sandbox, &shop.release(0).key("\"k\"").body(respelt.as_bytes())).await,
-    );
+    assert_replays(&first, &send(&sandbox, &shop.release(0).key("\"k\"").body(respelt.as_bytes())).await);
     // Another body, another order, another operation of the same body.
     for other in [
         shop.release(0).key("k").json(&shop.one(0, 6)),
@@ -98,29 +82,14 @@ async fn answers_and_refusals_replay_and_a_key_belongs_to_one_request() {
         shop.allocate(0).key("k").json(&shop.one(0, 5)),
     ] {
         let reply = send(&sandbox, &other).await;
-        assert_eq!(
-            (reply.status, reply.error().as_deref()),
-            (422, Some("idempotency_key_reused"))
-        );
+        assert_eq!((reply.status, reply.error().as_deref()), (422, Some("idempotency_key_reused")));
     }
-    let event = shop
-        .release(0)
-        .key("too much")
-        .header("idempotency-key", "")
-        .json(&shop.one(0, 5));
-    assert_eq!(
-        send(&sandbox, &event).await.error().as_deref(),
-        Some("idempotency_key_invalid")
-    );
+    let event = shop.release(0).key("too much").header("idempotency-key", "").json(&shop.one(0, 5));
+    assert_eq!(send(&sandbox, &event).await.error().as_deref(), Some("idempotency_key_invalid"));
     let event = shop.release(0).key("beyond").json(&shop.one(0, 1_000_000));
     let refused = send(&sandbox, &event).await;
     assert_eq!(refused.error().as_deref(), Some("exceeds_allocated"));
-    assert_eq!(
-        send(&sandbox, &shop.allocate(0).key("back").json(&shop.one(0, 5)))
-            .await
-            .status,
-        200
-    );
+    assert_eq!(send(&sandbox, &shop.allocate(0).key("back").json(&shop.one(0, 5))).await.status, 200);
     assert_replays(&refused, &send(&sandbox, &event).await);
     assert_eq!(releases(&shop).await, 1);
     shop.db.assert_consistent().await;
@@ -136,43 +105,19 @@ async fn bad_requests_leave_the_key_unused() {
     let good = json!({"skuId": tenant.skus[0], "qty": 1});
     for (status, event) in [
         (401, post().json(&good)),
-        (
-            401,
-            post()
-                .bearer(&token(tenant.id, Uuid::new_v4(), "orders:write"))
-                .json(&good),
-        ),
-        (
-            403,
-            post()
-                .bearer(&token(tenant.id, tenant.users[0], "orders:read"))
-                .json(&good),
-        ),
-        (
-            404,
-            Event::post("/orders/7/release")
-                .key("k")
-                .bearer(&tenant.token())
-                .json(&good),
-        ),
+        (401, post().bearer(&token(tenant.id, Uuid::new_v4(), "orders:write")).json(&good)),
+        (403, post().bearer(&token(tenant.id, tenant.users[0], "orders:read")).json(&good)),
+        (404, Event::post("/orders/7/release").key("k").bearer(&tenant.token()).json(&good)),
         (413, shop.release(0).key("k").body(&vec![b' '; 1024 * 1024 + 1])),
         (400, shop.release(0).json(&good)),
-        (
-            400,
-            shop.release(0)
-                .key("k")
-                .json(&json!({"skuId": tenant.skus[0], "qty": -1})),
-        ),
+        (400, shop.release(0).key("k").json(&json!({"skuId": tenant.skus[0], "qty": -1}))),
         (400, shop.release(0).key("k").json(&json!([good]))),
     ] {
         let reply = send(&sandbox, &event).await;
         assert_eq!(reply.status, status, "{event:?} {reply:?}");
     }
     assert_eq!(shop.db.count("idempotency_key").await, keys);
-    assert_eq!(
-        send(&sandbox, &shop.release(0).key("k").json(&good)).await.status,
-        200
-    );
+    assert_eq!(send(&sandbox, &shop.release(0).key("k").json(&good)).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,17 +127,12 @@ async fn of_equal_requests_at_once_one_runs() {
     for round in 1..=15 {
         let event = shop.release(0).key(&fresh_key()).json(&shop.one(0, 3));
         let replies = at_once(&sandboxes, std::slice::from_ref(&event)).await;
-        let executed = replies
-            .iter()
-            .filter(|r| r.status == 200 && r.header("idempotent-replayed").is_none())
-            .count();
+        let executed =
+            replies.iter().filter(|r| r.status == 200 && r.header("idempotent-replayed").is_none()).count();
         assert_eq!(executed, 1);
         for reply in &replies {
             let error = reply.error();
-            assert!(
-                reply.status == 200 || error.as_deref() == Some("idempotency_key_in_use"),
-                "{reply:?}"
-            );
+            assert!(reply.status == 200 || error.as_deref() == Some("idempotency_key_in_use"), "{reply:?}");
         }
         assert_eq!(releases(&shop).await, round);
     }
@@ -250,10 +190,7 @@ async fn a_failure_records_nothing_and_the_key_runs_again() {
         .await;
     let event = shop.release(0).key("k").json(&shop.one(0, 3));
     assert_eq!(send(&sandbox, &event).await.status, 500);
-    assert_eq!(
-        (shop.db.state().await, shop.db.count("idempotency_key").await),
-        (before, keys)
-    );
+    assert_eq!((shop.db.state().await, shop.db.count("idempotency_key").await), (before, keys));
     shop.db.execute("drop trigger break_it on idempotency_key").await;
     let reply = send(&sandbox, &event).await;
     assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None));
@@ -296,20 +233,68 @@ async fn a_cancelled_request_does_not_poison_the_next_one_on_its_sandbox() {
         let event = shop.release(0).key(&fresh_key()).json(&shop.one(0, 1));
         let _ = tokio::time::timeout(Duration::from_micros(n * 120), send(&sandbox, &event)).await;
         let next = send(&sandbox, &shop.release(1).key(&fresh_key()).json(&shop.one(0, 2))).await;
-        assert_eq!(
-            (next.status, next.header("idempotent-replayed")),
-            (200, None),
-            "after {n}: {next:?}"
-        );
+        assert_eq!((next.status, next.header("idempotent-replayed")), (200, None), "after {n}: {next:?}");
         assert_eq!(next.json()["orderId"], shop.tenant.orders[1].to_string());
         let status = send(&sandbox, &event).await.status;
         assert!(matches!(status, 200 | 409), "{status}");
     }
-    assert_eq!(
-        shop.db
-            .count("allocation_ledger where entry_type = 'release' and qty = -2")
-            .await,
-        40
-    );
+    assert_eq!(shop.db.count("allocation_ledger where entry_type = 'release' and qty = -2").await, 40);
+    shop.db.assert_consistent().await;
+}
+
+/// The contract's bound on how long a dead attempt can keep its key.
+const DEAD_SECS: Duration = Duration::from_secs(15);
+
+#[tokio::test]
+async fn a_client_that_vanished_between_two_messages_frees_its_key_and_a_retry_runs() {
+    let shop = holding().await;
+    let proxy = Proxy::before(&shop.db).await;
+    let (dead, sandbox) = (proxy.endpoint(&shop.db), shop.db.endpoint());
+    dead.db.warm().await;
+    let event = shop.release(0).key("k").json(&shop.one(0, 3));
+    // Its claim is answered, then no byte passes in either direction and no connection ends.
+    proxy.fall_silent_after(1);
+    let started = Instant::now();
+    let (lost, retried) = tokio::join!(send(&dead, &event), async {
+        shop.db.until("exists (select from pg_stat_activity where state = 'idle in transaction' and datname = current_database())").await;
+        let busy = send(&sandbox, &event).await;
+        assert_eq!((busy.status, busy.error().as_deref()), (409, Some("idempotency_key_in_use")));
+        loop {
+            let reply = send(&sandbox, &event).await;
+            if reply.status != 409 {
+                break reply;
+            }
+            assert!(started.elapsed() < DEAD_SECS);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert_eq!((retried.status, retried.header("idempotent-replayed")), (200, None), "{retried:?}");
+    assert_eq!((lost.status, lost.error().as_deref()), (503, Some("unavailable")));
+    assert_eq!(releases(&shop).await, 1);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn an_attempt_that_froze_and_wakes_after_another_one_ran_commits_nothing() {
+    let shop = holding().await;
+    let proxy = Proxy::before(&shop.db).await;
+    let (frozen, sandbox) = (proxy.endpoint(&shop.db), shop.db.endpoint());
+    frozen.db.warm().await;
+    let event = shop.release(0).key("k").json(&shop.one(0, 3));
+    proxy.fall_silent_after(2);
+    let (woken, retried) = tokio::join!(send(&frozen, &event), async {
+        shop.db.until("exists (select from pg_stat_activity where state = 'idle in transaction' and datname = current_database())").await;
+        shop.db.until("not exists (select from pg_stat_activity where state = 'idle in transaction' and datname = current_database())").await;
+        let reply = send(&sandbox, &event).await;
+        // Its next message, the record with the commit, arrives now.
+        proxy.recover();
+        reply
+    });
+    assert_eq!((retried.status, retried.header("idempotent-replayed")), (200, None), "{retried:?}");
+    match woken.status {
+        200 => assert_replays(&retried, &woken),
+        _ => assert_eq!(woken.status, 503, "{woken:?}"),
+    }
+    assert_eq!(releases(&shop).await, 1);
     shop.db.assert_consistent().await;
 }

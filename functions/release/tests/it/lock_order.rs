@@ -25,19 +25,14 @@ async fn work(shop: Arc<Shop>, tenant: Tenant, worker: usize) -> [u32; 2] {
     for round in 0..ROUNDS {
         let order = tenant.orders[(worker + round / 2) % tenant.orders.len()];
         let verb = if round % 2 == 1 { "release" } else { "allocate" };
-        let mut wanted: Vec<_> = tenant
-            .skus
-            .iter()
-            .map(|sku| (*sku, 1 + i64::try_from(round / 2 % 8).unwrap()))
-            .collect();
+        let mut wanted: Vec<_> =
+            tenant.skus.iter().map(|sku| (*sku, 1 + i64::try_from(round / 2 % 8).unwrap())).collect();
         match worker % 3 {
             0 => {}
             1 => wanted.reverse(),
             _ => wanted.rotate_left(round % tenant.skus.len()),
         }
-        let event = Event::post(&format!("/orders/{order}/{verb}"))
-            .bearer(&tenant.token())
-            .key(&fresh_key());
+        let event = Event::post(&format!("/orders/{order}/{verb}")).bearer(&tenant.token()).key(&fresh_key());
         let reply = send(&sandbox, &event.json(&lines(&wanted))).await;
         match reply.status {
             200 => counts[0] += 1,
@@ -49,32 +44,19 @@ async fn work(shop: Arc<Shop>, tenant: Tenant, worker: usize) -> [u32; 2] {
 }
 
 async fn workers_meet(credit_limit_minor: Option<i64>) {
-    let seed = Seed {
-        skus: 4,
-        on_hand: 20,
-        orders: 3,
-        order_qty: 100,
-        unit_price_minor: 1,
-        credit_limit_minor,
-    };
+    let seed =
+        Seed { skus: 4, on_hand: 20, orders: 3, order_qty: 100, unit_price_minor: 1, credit_limit_minor };
     let shop = Arc::new(Shop::open(seed).await);
     let mut owner = shop.db.owner().await;
     let before = deadlocks(&mut owner).await;
     let tasks = (0..6).map(|worker| tokio::spawn(work(shop.clone(), shop.tenant.clone(), worker)));
     let counts: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
     let [done, refused] = [0, 1].map(|n| counts.iter().map(|count| count[n]).sum::<u32>());
-    assert!(
-        done > 200 && refused > 20,
-        "they met: {done} done, {refused} refused"
-    );
+    assert!(done > 200 && refused > 20, "they met: {done} done, {refused} refused");
     shop.db
         .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
         .await;
-    assert_eq!(
-        deadlocks(&mut owner).await,
-        before,
-        "a deadlock costs a second of a standing SKU"
-    );
+    assert_eq!(deadlocks(&mut owner).await, before, "a deadlock costs a second of a standing SKU");
     shop.db.assert_consistent().await;
 }
 

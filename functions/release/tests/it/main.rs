@@ -12,10 +12,7 @@ use shared::testing::{Event, Reply};
 /// One event to the function that its path names.
 pub async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
     let request = event.request();
-    let allocates = event.to_json()["rawPath"]
-        .as_str()
-        .unwrap()
-        .ends_with("/allocate");
+    let allocates = event.to_json()["rawPath"].as_str().unwrap().ends_with("/allocate");
     Reply::from(if allocates {
         allocate::handle(sandbox, request).await
     } else {

@@ -35,11 +35,16 @@ async fn prices_are_saved_by_the_protocol_of_orders() {
     let stale = send(&sandbox, &patch(&shop, &id, &json!({"baseVersion": 1, "msrpMinor": 1}))).await;
     assert_eq!((stale.status, stale.error().as_deref()), (409, Some("version_conflict")));
     assert_eq!((&stale.json()["yourBaseVersion"], &stale.json()["current"]), (&json!(1), style));
-    let failed = send(&sandbox, &patch(&shop, &id, &json!({"msrpMinor": 1})).header("If-Match", "W/\"2\"")).await;
+    let failed =
+        send(&sandbox, &patch(&shop, &id, &json!({"msrpMinor": 1})).header("If-Match", "W/\"2\"")).await;
     assert_eq!((failed.status, failed.error().as_deref()), (412, Some("version_conflict")));
-    let by_header = send(&sandbox, &patch(&shop, &id, &json!({"msrpMinor": 0})).header("If-Match", "\"2\"")).await;
+    let by_header =
+        send(&sandbox, &patch(&shop, &id, &json!({"msrpMinor": 0})).header("If-Match", "\"2\"")).await;
     assert_eq!((by_header.status, &by_header.json()["style"]["msrpMinor"]), (200, &json!(0)));
-    let payload: String = shop.db.scalar("select payload from outbox where event_type = 'style.saved' order by id limit 1").await;
+    let payload: String = shop
+        .db
+        .scalar("select payload from outbox where event_type = 'style.saved' order by id limit 1")
+        .await;
     let told: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!(told["data"], json!({"version": 2, "wholesaleMinor": 1200, "msrpMinor": 2000}));
     assert_eq!(told["aggregate"], json!({"type": "style", "id": id, "sequence": 1}));
@@ -67,9 +72,17 @@ async fn what_is_not_there_or_not_asked_right_is_refused() {
     let path = format!("/styles/{id}");
     for (event, status, error) in [
         (Event::new("PATCH", &path).bearer(&other.token()).key("a").json(&save), 404, "not_found"),
-        (Event::new("PATCH", "/styles/x").bearer(&shop.tenant.token()).key("b").json(&save), 404, "not_found"),
+        (
+            Event::new("PATCH", "/styles/x").bearer(&shop.tenant.token()).key("b").json(&save),
+            404,
+            "not_found",
+        ),
         (patch(&shop, &id, &json!({"wholesaleMinor": 1})), 428, "version_required"),
-        (patch(&shop, &id, &json!({"baseVersion": 1, "wholesaleMinor": 10_000_000_001_i64})), 400, "invalid_body"),
+        (
+            patch(&shop, &id, &json!({"baseVersion": 1, "wholesaleMinor": 10_000_000_001_i64})),
+            400,
+            "invalid_body",
+        ),
         (patch(&shop, &id, &json!({"baseVersion": 1, "msrpMinor": null})), 400, "invalid_body"),
         (patch(&shop, &id, &json!({"baseVersion": 1, "name": "x"})), 400, "invalid_body"),
     ] {
