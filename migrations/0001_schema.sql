@@ -111,8 +111,7 @@ create table sku_position (
   primary key (tenant_id, sku_id),
   foreign key (tenant_id, sku_id) references sku,
   constraint sku_position_no_oversell check (allocated <= on_hand + on_order)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
--- fillfactor: a hot SKU's row is rewritten on every allocation; room on its page keeps those updates HOT.
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200); -- room for HOT updates
 
 create function holdfast.open_position() returns trigger language plpgsql as $$
 begin
@@ -315,7 +314,7 @@ create table destination_secret (
   foreign key (tenant_id, destination_id) references destination
 );
 
--- One row = one event owed to one destination. No subscriber: one row, owed to nobody, already processed.
+-- One row = one event owed to one destination, or to nobody: then already processed.
 create table outbox (
   id bigint generated always as identity primary key,
   tenant_id uuid not null,
@@ -363,9 +362,8 @@ end $$;
 alter table tenant enable row level security;
 create policy tenant_only on tenant to holdfast_app
   using (id = (select nullif(current_setting('app.tenant_id', true), '')::uuid));
--- The inbox knows no tenant: a delivery is recorded under its sender.
 alter table webhook_inbox enable row level security;
-create policy any_sender on webhook_inbox to holdfast_app using (true);
+create policy any_sender on webhook_inbox to holdfast_app using (true); -- it knows senders, not tenants
 
 grant select on tenant, app_user, api_key, customer, style, sku, sku_position, wholesale_order, order_line,
   invoice, allocation_ledger, stock_ledger, idempotency_key, destination, outbox, position_audit,
@@ -387,7 +385,6 @@ grant select, update, delete on outbox to holdfast_worker;
 grant select, update (state) on destination to holdfast_worker;
 grant select on destination_secret to holdfast_worker;
 grant select, delete on idempotency_key, webhook_inbox to holdfast_worker;
-
 -- ── Shapes that the replaceable functions pass to each other ───────────────────────────────────────────────
 
 -- What an operation decided. Success: content is the whole document. Refusal: error names it, content holds
