@@ -12,6 +12,7 @@ mod event;
 mod proxy;
 mod seed;
 mod story;
+mod wire;
 
 pub use caller::{
     AUDIENCE, ISSUER, JWT_SECRET, SCOPE_CLAIM, TENANT_CLAIM, auth_config, issue_api_key, token, token_with,
@@ -21,3 +22,4 @@ pub use event::{Event, Reply};
 pub use proxy::Proxy;
 pub use seed::{Destination, Seed, Tenant};
 pub use story::{Hold, Shop, fresh_key, lines};
+pub use wire::{Action, Counts, Toward, Wire};

@@ -20,9 +20,12 @@ const TIMEOUT: Duration = Duration::from_secs(29);
 #[derive(Clone)]
 pub struct Events {
     issuer: TokenIssuer,
-    /// An event's text with `{order}`, `{sku}` and `{key}` in it.
-    template: Arc<str>,
+    /// An event's text, cut where [`SLOTS`] go.
+    pieces: Arc<[String]>,
 }
+
+/// What stands in the event's template, in the order of its text: in the body, a header, the path and the path again.
+const SLOTS: [&str; 4] = ["{sku}", "{key}", "{order}", "{order}"];
 
 impl Events {
     /// With a secret of their own.
@@ -46,12 +49,29 @@ impl Events {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let event =
             event::http("POST", "/orders/{order}/allocate", &headers, br#"{"skuId":"{sku}","qty":1}"#);
-        Ok(Self { issuer, template: event.to_string().into() })
+        let mut pieces = Vec::new();
+        let mut rest = event.to_string();
+        for slot in SLOTS {
+            let (before, after) = rest
+                .split_once(slot)
+                .with_context(|| format!("the event has no {slot} where it is looked for"))?;
+            pieces.push(before.to_owned());
+            rest = after.to_owned();
+        }
+        pieces.push(rest);
+        Ok(Self { issuer, pieces: pieces.into() })
     }
 
     /// The event that asks for it.
     pub fn event(&self, wish: &Wish) -> String {
-        self.template.replace("{order}", &wish.order).replace("{sku}", &wish.sku).replace("{key}", &wish.key)
+        let fillings = [&wish.sku, &wish.key, &wish.order, &wish.order];
+        let mut event = String::with_capacity(2048);
+        for (piece, filling) in self.pieces.iter().zip(fillings) {
+            event.push_str(piece);
+            event.push_str(filling);
+        }
+        event.extend(self.pieces.last().map(String::as_str));
+        event
     }
 
     /// The function that takes them.

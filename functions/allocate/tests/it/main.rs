@@ -1,6 +1,7 @@
 //! What allocate promises, told against a real Postgres with the handler that is deployed.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
+mod answers;
 mod bodies;
 mod credit;
 mod events;

@@ -130,9 +130,19 @@ async fn a_lost_row_is_claimed_alone_and_other_work_goes_first() {
 async fn lost_rows_and_new_work_take_turns() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
-    let partner = Partner::start(|_| async {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        200.to_status()
+    let (under_way, accompanied) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let accompanied_seen = Arc::clone(&accompanied);
+    let partner = Partner::start(move |received| {
+        let (under_way, accompanied) = (Arc::clone(&under_way), Arc::clone(&accompanied));
+        async move {
+            let before = under_way.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let after = under_way.fetch_sub(1, Ordering::SeqCst);
+            if received.id() <= 10 && (before, after) != (0, 1) {
+                accompanied.fetch_add(1, Ordering::SeqCst);
+            }
+            200.to_status()
+        }
     })
     .await;
     db.destination(&tenant, &partner.url, &["*"]).await;
@@ -149,6 +159,7 @@ async fn lost_rows_and_new_work_take_turns() {
     let order: Vec<bool> = partner.received().iter().map(|received| received.id() <= 10).collect();
     let first_lost = order.iter().position(|lost| *lost).unwrap();
     let last_lost = order.iter().rposition(|lost| *lost).unwrap();
+    assert_eq!(accompanied_seen.load(Ordering::SeqCst), 0, "lost rows that were not alone");
     assert!(first_lost > 0, "other work goes first");
     assert!(last_lost < 599, "lost rows waited for all other work");
     assert!(
@@ -185,6 +196,10 @@ async fn a_relay_paused_past_its_lease_settles_nothing() {
     let row = &rows(&db).await[0];
     assert!(row.processed && row.attempts == 2, "{row:?}");
     assert_eq!(partner.ids(), [1, 1]);
+}
+
+async fn told(notify: &Notify) {
+    tokio::time::timeout(PATIENCE, notify.notified()).await.unwrap();
 }
 
 #[tokio::test]
@@ -224,9 +239,9 @@ async fn a_relay_that_wakes_up_while_another_holds_its_row_settles_nothing() {
     db.execute("update outbox set next_attempt_at = now()").await;
     let other = relay_with(&db, Limits { lease: Duration::from_secs(30), ..patient });
     let other = tokio::spawn(async move { drain(&other).await });
-    second_came.notified().await;
+    told(&second_came).await;
     first_may_answer.notify_one();
-    first_done.notified().await;
+    told(&first_done).await;
     assert!(!rows(&db).await[0].processed);
     may_fail.notify_one();
     assert_eq!(sleeper.await.unwrap().delivered, 0);

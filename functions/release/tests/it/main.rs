@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod any_history;
+mod connections;
 mod give_back;
 mod key_table;
 mod lock_order;
+mod wire;
 
 use shared::endpoint::Endpoint;
 use shared::testing::{Event, Reply};
