@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Longest a request may be with the database in all: below the 7 s in which "unavailable" must be answered, above
 /// the role's `statement_timeout` of 6 s, so that the server gives up first and nothing is left running.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_millis(6_600);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_millis(6_300);
 
 /// How often a transaction is run again after a deadlock or the like.
 const MAX_RERUNS: u32 = 3;
@@ -127,9 +127,21 @@ impl Db {
     /// # Errors
     /// The last failure. A transaction that `work` left open is rolled back.
     pub async fn run<C: Sync, T>(&self, context: &C, work: Work<C, T>) -> Result<T, DbError> {
-        tokio::time::timeout(REQUEST_TIMEOUT, self.attempts(context, work))
-            .await
-            .unwrap_or(Err(DbError::Timeout))
+        self.bounded(context, work, false).await
+    }
+
+    /// As [`Db::run`], for `work` that is a prepared statement. Parse and Execute are separate messages, and a pooler in
+    /// transaction mode may hand them to different sessions: there, and only there, a transaction holds them together.
+    ///
+    /// # Errors
+    /// As [`Db::run`].
+    pub async fn run_prepared<C: Sync, T>(&self, context: &C, work: Work<C, T>) -> Result<T, DbError> {
+        self.bounded(context, work, self.pooler == Pooler::Transaction).await
+    }
+
+    async fn bounded<C: Sync, T>(&self, context: &C, work: Work<C, T>, framed: bool) -> Result<T, DbError> {
+        let attempts = self.attempts(context, work, framed);
+        tokio::time::timeout(REQUEST_TIMEOUT, attempts).await.unwrap_or(Err(DbError::Timeout))
     }
 
     /// Sends one simple-protocol message and reads all its rows: one round trip, directly and behind every pooler.
@@ -146,12 +158,12 @@ impl Db {
         .await
     }
 
-    async fn attempts<C: Sync, T>(&self, context: &C, work: Work<C, T>) -> Result<T, DbError> {
+    async fn attempts<C: Sync, T>(&self, context: &C, work: Work<C, T>, framed: bool) -> Result<T, DbError> {
         let mut may_reconnect = true;
         let mut reruns = 0;
         loop {
             let mut lease = self.checkout().await?;
-            let error = match work(&mut lease, context).await {
+            let error = match perform(&mut lease, context, work, framed).await {
                 Ok(done) => {
                     lease.keep().await;
                     return Ok(done);
@@ -227,6 +239,22 @@ impl DerefMut for Lease<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.connection.as_mut().expect("taken only by keep(), which consumes the lease")
     }
+}
+
+async fn perform<C: Sync, T>(
+    connection: &mut PgConnection,
+    context: &C,
+    work: Work<C, T>,
+    framed: bool,
+) -> Result<T, DbError> {
+    if framed {
+        sqlx::raw_sql("begin").execute(&mut *connection).await?;
+    }
+    let done = work(connection, context).await?;
+    if framed {
+        sqlx::raw_sql("commit").execute(&mut *connection).await?;
+    }
+    Ok(done)
 }
 
 /// The connection, if it still answers.

@@ -26,7 +26,7 @@ pub struct Endpoint {
 }
 
 /// All that a request may take, a credential's look-up included: "unavailable" is answered within 7 s.
-const REQUEST_DEADLINE: Duration = Duration::from_millis(6_800);
+const REQUEST_DEADLINE: Duration = Duration::from_millis(6_500);
 
 /// What a route makes of a body that is strict JSON.
 pub type Parsed<T> = Result<T, Vec<BodyError>>;

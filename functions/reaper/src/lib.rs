@@ -148,7 +148,7 @@ pub async fn run_once(
                 return Ok(summary);
             }
             let deleted = db
-                .run(&(kind, db.persistent(), retention, limits.batch), |connection, asked| {
+                .run_prepared(&(kind, db.persistent(), retention, limits.batch), |connection, asked| {
                     let (kind, persistent, retention, batch) = *asked;
                     Box::pin(async move {
                         Ok(delete_batch(connection, kind, persistent, retention, batch).await?)

@@ -127,7 +127,7 @@ impl Drain<'_> {
         };
         let db = &self.relay.db;
         let (claimed, after) = db
-            .run(&(db.persistent(), request), |connection, (persistent, request)| {
+            .run_prepared(&(db.persistent(), request), |connection, (persistent, request)| {
                 Box::pin(async move { Ok(outbox::claim(connection, *persistent, request).await?) })
             })
             .await?;
@@ -147,7 +147,7 @@ impl Drain<'_> {
         self.none_lost = true;
         let db = &self.relay.db;
         let lost = db
-            .run(&db.persistent(), |connection, persistent| {
+            .run_prepared(&db.persistent(), |connection, persistent| {
                 Box::pin(async move { Ok(outbox::sweep_lost(connection, *persistent).await?) })
             })
             .await?;
@@ -161,7 +161,7 @@ impl Drain<'_> {
         }
         let asked = (db.persistent(), self.lanes.troubled(), self.terms());
         let suspect = db
-            .run(&asked, |connection, (persistent, troubled, terms)| {
+            .run_prepared(&asked, |connection, (persistent, troubled, terms)| {
                 Box::pin(
                     async move { Ok(outbox::claim_lost(connection, *persistent, troubled, *terms).await?) },
                 )
@@ -253,7 +253,7 @@ impl Drain<'_> {
         let settled = loop {
             tries += 1;
             let settled = db
-                .run(&asked, |connection, (persistent, settlements)| {
+                .run_prepared(&asked, |connection, (persistent, settlements)| {
                     Box::pin(async move { Ok(outbox::settle(connection, *persistent, settlements).await?) })
                 })
                 .await;

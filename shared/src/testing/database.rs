@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use tokio::sync::OnceCell;
 
-use crate::config::DatabaseConfig;
+use crate::config::{DatabaseConfig, Pooler};
 use crate::db::Db;
 use crate::endpoint::Endpoint;
 use crate::migrate::{RolePasswords, migrate, migrations_dir};
@@ -39,6 +39,22 @@ fn with_database(url: &str, database: &str, role: Option<&str>) -> String {
         url.set_password(Some(ROLE_PASSWORD)).unwrap();
     }
     url.into()
+}
+
+/// The suite runs a second time with every function behind a pooler in transaction mode, whose `host:port` stands in
+/// `HOLDFAST_TEST_POOLER`.
+fn through_pooler(url: &str) -> DatabaseConfig {
+    let direct = DatabaseConfig::direct(url.to_owned());
+    match std::env::var("HOLDFAST_TEST_POOLER") {
+        Ok(address) if !address.is_empty() => {
+            let (host, port) = address.split_once(':').expect("HOLDFAST_TEST_POOLER is host:port");
+            let mut url = reqwest::Url::parse(url).unwrap();
+            url.set_host(Some(host)).unwrap();
+            url.set_port(Some(port.parse().unwrap())).unwrap();
+            DatabaseConfig { url: url.into(), pooler: Pooler::Transaction, ..direct }
+        }
+        _ => direct,
+    }
 }
 
 async fn connect(url: &str) -> PgConnection {
@@ -127,9 +143,14 @@ impl TestDb {
         connect(&self.app_url).await
     }
 
-    /// How a function would be configured to reach it.
+    /// How an endpoint function would be configured to reach it: directly, or through the pooler under test.
     pub fn app_config(&self) -> DatabaseConfig {
-        DatabaseConfig::direct(self.app_url.clone())
+        through_pooler(&self.app_url)
+    }
+
+    /// Whether functions reach it through a pooler in transaction mode.
+    pub fn is_pooled(&self) -> bool {
+        self.app_config().pooler == Pooler::Transaction
     }
 
     /// A sandbox of an endpoint function: its own connection, its own caches.
@@ -139,7 +160,7 @@ impl TestDb {
 
     /// A worker's connection holder.
     pub fn worker(&self) -> Db {
-        Db::new(&DatabaseConfig::direct(self.worker_url.clone())).unwrap()
+        Db::new(&through_pooler(&self.worker_url)).unwrap()
     }
 
     /// One value, as the owner sees it.

@@ -69,7 +69,7 @@ impl Drop for Wire {
 impl Wire {
     /// Stands before the test server.
     pub async fn before(db: &TestDb) -> Self {
-        let url = reqwest::Url::parse(&db.app_url).unwrap();
+        let url = reqwest::Url::parse(&db.app_config().url).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
