@@ -33,6 +33,11 @@ return case p_error
   when 'below_allocated' then 'Below what is allocated or shipped'
   when 'unknown_customer' then 'Unknown customer'
   when 'nothing_to_invoice' then 'Nothing to invoice'
+  when 'outbox_state' then 'The event is not in a state for this'
+  when 'destination_kind' then 'Not for this kind of destination'
+  when 'not_found' then 'Not found'
+  when 'exception_resolved' then 'The event has been processed'
+  when 'shortfall_settled' then 'The shortfall is settled'
   else initcap(replace(p_error, '_', ' '))
 end;
 

@@ -22,6 +22,8 @@ begin
     execute format('alter role %I set tcp_keepalives_count = 3', v_role);
     execute format('alter role %I set tcp_user_timeout = ''10s''', v_role);
     execute format('alter role %I set client_connection_check_interval = ''2s''', v_role);
+    -- Every statement is short; compiling it would take longer than running it.
+    execute format('alter role %I set jit = off', v_role);
     if current_setting('server_version_num')::int >= 170000 then
       execute format('alter role %I set transaction_timeout = ''12s''', v_role);
     end if;

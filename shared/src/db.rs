@@ -271,8 +271,9 @@ pub fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
         // admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout; class 08 is the connection itself.
+        // 25006, read-only: a failover left this session on what is now a standby; a new one finds the primary.
         sqlx::Error::Database(db) => db.code().is_some_and(|c| {
-            matches!(c.as_ref(), "57P01" | "57P02" | "57P03" | "57P05") || c.starts_with("08")
+            matches!(c.as_ref(), "57P01" | "57P02" | "57P03" | "57P05" | "25006") || c.starts_with("08")
         }),
         _ => false,
     }

@@ -2,11 +2,13 @@
 //!
 //! Promises: the body's bytes are the payload's; every attempt is signed anew with each live secret (Standard
 //! Webhooks) under an id that never changes; it is over within its time limit, connecting included, whatever the partner does;
-//! at most 64 KiB of an answer is read; a redirect is a failure and never followed.
+//! at most 64 KiB of an answer is read; a redirect is a failure and never followed; no
+//! address is called that [`Guard`] does not admit.
 //! Relies on: the caller for the lease and the time of the next attempt.
 //! Does not promise that a partner whose answer broke off or came late has not acted: it is told again.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -14,6 +16,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
 
+use crate::address::{Guard, Guarded};
 use crate::outbox::Claimed;
 
 /// At most this much of an answer is read.
@@ -42,6 +45,18 @@ pub enum Attempt {
         /// Status and beginning of the answer.
         error: String,
     },
+    /// It says, being well, that this will never do.
+    Rejected {
+        /// What it said.
+        error: String,
+    },
+    /// It asks to be left alone for a while.
+    Throttled {
+        /// What it said.
+        error: String,
+        /// For how long.
+        wait: Duration,
+    },
     /// No whole answer: no connection, none in time, or one that broke off.
     NoAnswer {
         /// What happened.
@@ -57,23 +72,38 @@ pub enum Attempt {
 /// Sends events. Keeps connections for a few seconds: make one per invocation, since a sandbox may thaw with dead ones.
 pub struct Sender {
     client: reqwest::Client,
+    guard: Guard,
     timeout: Duration,
 }
 
 impl Sender {
-    /// `timeout` is for a whole attempt.
+    /// `timeout` is for a whole attempt; `guard` says where one may go.
     ///
     /// # Errors
     /// When TLS cannot be set up.
-    pub fn new(timeout: Duration) -> Result<Self, reqwest::Error> {
+    pub fn new(timeout: Duration, guard: Guard) -> Result<Self, reqwest::Error> {
+        let resolver = guard.resolver();
+        Self::resolving(timeout, guard, resolver)
+    }
+
+    /// As [`Sender::new`], with a resolver of one's own.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn resolving(
+        timeout: Duration,
+        guard: Guard,
+        resolver: Arc<Guarded>,
+    ) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder()
+            .dns_resolver(resolver)
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()
             .pool_idle_timeout(IDLE_CONNECTION)
             .user_agent(concat!("Holdfast/", env!("CARGO_PKG_VERSION")))
             .build()?;
-        Ok(Self { client, timeout })
+        Ok(Self { client, guard, timeout })
     }
 
     /// Makes one attempt; `now` is what it is signed with.
@@ -82,49 +112,88 @@ impl Sender {
             Ok(headers) => headers,
             Err(error) => return Attempt::Unsendable { error },
         };
-        match tokio::time::timeout(self.timeout, self.exchange(message, headers, now)).await {
-            Ok(attempt) => attempt,
-            Err(_) => Attempt::NoAnswer { error: format!("no whole answer within {:?}", self.timeout) },
-        }
+        self.within(async {
+            match self.exchange(&message.url, headers, message.payload.clone()).await {
+                Ok(answer) => judge(&answer, now),
+                Err(attempt) => attempt,
+            }
+        })
+        .await
     }
 
-    async fn exchange(&self, message: &Claimed, headers: HeaderMap, now: Timestamp) -> Attempt {
-        let request = self.client.post(&message.url).headers(headers).body(message.payload.clone());
-        let mut answer = match request.send().await {
+    /// An attempt's time limit around `work`.
+    pub async fn within(&self, work: impl Future<Output = Attempt>) -> Attempt {
+        tokio::time::timeout(self.timeout, work).await.unwrap_or_else(|_| Attempt::NoAnswer {
+            error: format!("no whole answer within {:?}", self.timeout),
+        })
+    }
+
+    /// One request and its whole answer, or the beginning of it; or how the attempt failed without one.
+    pub(crate) async fn exchange(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: String,
+    ) -> Result<WireAnswer, Attempt> {
+        // An address literal is never looked up, so the resolver does not see it.
+        let url = self
+            .guard
+            .url(url)
+            .map_err(|error| Attempt::Unsendable { error: format!("the destination's address {error}") })?;
+        let mut answer = match self.client.post(url).headers(headers).body(body).send().await {
             Ok(answer) => answer,
-            Err(error) if error.is_builder() => return Attempt::Unsendable { error: chain(error) },
-            Err(error) => return Attempt::NoAnswer { error: chain(error) },
+            Err(error) if error.is_builder() => return Err(Attempt::Unsendable { error: chain(error) }),
+            Err(error) => return Err(Attempt::NoAnswer { error: chain(error) }),
         };
         let mut body = Vec::new();
         while body.len() < ANSWER_MAX_BYTES {
             match answer.chunk().await {
                 Ok(Some(chunk)) => {
-                    body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_MAX_BYTES - body.len())])
+                    body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_MAX_BYTES - body.len())]);
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    return Attempt::NoAnswer {
-                        error: format!("HTTP {}, then {}", answer.status(), chain(error)),
-                    };
+                    let error = format!("HTTP {}, then {}", answer.status(), chain(error));
+                    return Err(Attempt::NoAnswer { error });
                 }
             }
         }
-        judge(answer.status(), answer.headers(), &body, now)
+        Ok(WireAnswer { status: answer.status(), headers: answer.headers().clone(), body })
     }
 }
 
-fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Attempt {
-    if status.is_success() {
+/// What a partner answered.
+pub(crate) struct WireAnswer {
+    pub(crate) status: StatusCode,
+    headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl WireAnswer {
+    /// Status and beginning of the body, for a person.
+    pub(crate) fn excerpt(&self) -> String {
+        let body = String::from_utf8_lossy(&self.body);
+        let excerpt: String = body.trim().chars().take(EXCERPT_MAX_CHARS).collect();
+        let separator = if excerpt.is_empty() { "" } else { ": " };
+        format!("HTTP {}{separator}{excerpt}", self.status)
+    }
+
+    /// `Retry-After`, at most an hour.
+    pub(crate) fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        self.headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now))
+    }
+}
+
+/// What an answer means where any 2xx is a yes.
+pub(crate) fn judge(answer: &WireAnswer, now: Timestamp) -> Attempt {
+    if answer.status.is_success() {
         return Attempt::Delivered;
     }
-    let excerpt: String = String::from_utf8_lossy(body).trim().chars().take(EXCERPT_MAX_CHARS).collect();
-    let separator = if excerpt.is_empty() { "" } else { ": " };
-    let error = format!("HTTP {status}{separator}{excerpt}");
-    if status == StatusCode::GONE {
+    let error = answer.excerpt();
+    if answer.status == StatusCode::GONE {
         return Attempt::Gone { error };
     }
-    let retry_after = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
-    Attempt::Refused { error, retry_after }
+    Attempt::Refused { error, retry_after: answer.retry_after(now) }
 }
 
 /// The row's id on the wire: the same at every attempt, and without a dot, which would end it in the signed text.

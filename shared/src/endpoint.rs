@@ -66,6 +66,8 @@ impl Endpoint {
         };
         tracing::info!(request_id = %incoming.request_id, method = %incoming.method,
             path = %incoming.segments.join("/"), status, error, replayed, "answered");
+        let allocation = incoming.segments.last().is_some_and(|last| last == "allocate");
+        crate::metrics::of_answer(allocation, status, error, replayed).write();
         respond(result, &incoming.request_id)
     }
 

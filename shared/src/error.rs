@@ -75,6 +75,16 @@ impl Problem {
         problem
     }
 
+    /// 401: a webhook whose signature is missing, wrong or stale. Nothing was parsed or stored.
+    pub fn bad_signature() -> Self {
+        Self::new(
+            401,
+            "bad_signature",
+            "The signature does not hold",
+            "Sign the raw body with a live secret, and with the time of this attempt where one is signed.",
+        )
+    }
+
     /// 413: over 1 MiB.
     pub fn body_too_large() -> Self {
         Self::new(

@@ -1,26 +1,43 @@
 //! Holdfast's shared crate: what every function stands on. Modules carry the name of what they are responsible for;
 //! see ARCHITECTURE.md for the map.
 
+pub mod address;
 pub mod auth;
 pub mod config;
 pub mod db;
 pub mod delivery;
+pub mod destinations;
 pub mod documents;
+pub mod email;
 pub mod endpoint;
 pub mod error;
+pub mod exceptions;
 pub mod fields;
 pub mod http;
 pub mod idempotency;
+pub mod inbox;
 pub mod json;
 pub mod jwt;
 pub mod key;
+#[cfg(feature = "aws")]
+pub mod mailer;
+pub mod metrics;
 #[cfg(feature = "migrate")]
 pub mod migrate;
 pub mod orders;
 pub mod outbox;
+pub mod outbox_admin;
 pub mod reads;
+#[cfg(feature = "aws")]
+pub mod scheduler;
+pub mod settlement;
+pub mod shopify;
+pub mod shopify_push;
+pub mod signature;
 pub mod stock;
+pub mod stripe;
 pub mod styles;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod threepl;

@@ -1,4 +1,5 @@
-//! The outbox as the relay sees it: claim, settle, and what becomes of rows whose relay was lost.
+//! The outbox as the relay sees it: claim, and what becomes of rows whose relay was lost ([`crate::settlement`] ends an
+//! attempt).
 //!
 //! Promises: a row is held by one relay at a time; a result counts only from the token that holds the row, within its
 //! lease; each call here is one statement and one short transaction, so nothing is open while partners are called; an
@@ -7,6 +8,7 @@
 //! Does not promise a single delivery: a relay that dies between a partner's answer and the settlement leaves a row
 //! that is sent again, under the same id.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
@@ -14,22 +16,26 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 /// Claims free rows that are due.
-pub const CLAIM_SQL: &str = "select id, destination_id, attempts, payload, url, secrets, after \
-     from holdfast.relay_claim($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-/// Claims one row whose lease was lost.
-pub const CLAIM_LOST_SQL: &str = "select id, destination_id, attempts, payload, url, secrets \
-     from holdfast.relay_claim_lost($1, $2, $3, $4, $5)";
+pub const CLAIM_SQL: &str = "select id, tenant_id, destination_id, kind, aggregate_id, attempts, payload, url, secrets, \
+     location_id, after, floor_secs from holdfast.relay_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+/// Claims one row whose lease was lost; at a shop, all lost rows of its SKU.
+pub const CLAIM_LOST_SQL: &str = "select id, tenant_id, destination_id, kind, aggregate_id, attempts, payload, url, secrets, \
+     location_id from holdfast.relay_claim_lost($1, $2, $3, $4, $5)";
+/// What goes out to a shop or into a mail, of this moment.
+pub const FACTS_SQL: &str = "select id, facts from holdfast.relay_facts($1)";
+/// Keeps which inventory item a SKU is at a shop.
+pub const LEARN_SQL: &str = "select holdfast.learn_inventory_item($1, $2, $3, $4)";
 /// Dead-letters lost rows without an attempt left; tells whether a lost row is due.
 pub const SWEEP_LOST_SQL: &str = "select dead_lettered, lost_due from holdfast.relay_sweep_lost()";
-/// Settles a set of attempts.
-pub const SETTLE_SQL: &str = "select id, outcome from holdfast.relay_settle($1, $2, $3, $4, $5)";
+/// Wakes heads of ordered queues that nobody woke.
+pub const SWEEP_ORDER_SQL: &str =
+    "select destination_id, aggregate_id, woken from holdfast.relay_sweep_order($1, $2, $3)";
+/// Counts what is due, up to `$1`, and tells how long the oldest of it has been waiting.
+pub const BACKLOG_SQL: &str = "select due, oldest_age_secs from holdfast.relay_backlog($1)";
 /// Deletes delivered rows, and rows owed to nobody, older than `$1` days; at most `$2`.
 pub const REAP_SQL: &str = "delete from outbox where id = any (array(\
      select id from outbox where processed_at < now() - make_interval(days => $1) \
      order by processed_at limit $2 for update skip locked))";
-
-/// `last_error` holds no more than this many characters.
-const LAST_ERROR_MAX_CHARS: usize = 2000;
 
 /// On what terms rows are leased.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +61,23 @@ pub struct ClaimRequest<'a> {
     pub room: &'a [i32],
     /// Room of every other destination.
     pub room_each: usize,
+    /// Destinations whose rows need not be looked at from the beginning.
+    pub floor_of: &'a [Uuid],
+    /// Beside `floor_of`: from which due time on (seconds since 1970, by the database's clock).
+    pub floor_secs: &'a [f64],
     /// On what terms.
     pub terms: LeaseTerms,
+}
+
+/// What kind of destination a row is owed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The signed envelope.
+    Webhook,
+    /// A shop's stock, set absolutely.
+    ShopifyInventory,
+    /// A confirmation.
+    Email,
 }
 
 /// A claimed row: one event owed to one destination, with all that an attempt needs.
@@ -64,75 +85,53 @@ pub struct ClaimRequest<'a> {
 pub struct Claimed {
     /// The row.
     pub id: i64,
+    /// Whose event it is.
+    pub tenant_id: Uuid,
     /// Whom it is owed to.
     pub destination_id: Uuid,
+    /// How it gets there.
+    pub kind: Kind,
+    /// What it is about: an order, a SKU.
+    pub aggregate_id: Uuid,
     /// Attempts, this one counted.
     pub attempts: i32,
-    /// The body: its bytes are what is sent.
+    /// The body of a webhook: its bytes are what is sent. Empty for other kinds.
     pub payload: String,
     /// Where to.
     pub url: String,
-    /// The destination's live secrets, newest first.
+    /// The destination's live secrets, newest first; a shop's access token.
     pub secrets: Vec<String>,
+    /// The shop's location.
+    pub location_id: Option<String>,
     /// Proof of the lease.
     pub token: Uuid,
+    /// From when on this destination has free rows (seconds since 1970, by the database's clock).
+    pub floor_secs: Option<f64>,
 }
 
 impl Claimed {
-    fn from_row(row: &PgRow, token: Uuid) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &PgRow, token: Uuid, floor_secs: Option<f64>) -> Result<Self, sqlx::Error> {
+        let kind = match row.try_get::<&str, _>("kind")? {
+            "webhook" => Kind::Webhook,
+            "shopify_inventory" => Kind::ShopifyInventory,
+            "email" => Kind::Email,
+            other => return Err(sqlx::Error::Decode(format!("unknown kind {other}").into())),
+        };
         Ok(Self {
             id: row.try_get("id")?,
+            tenant_id: row.try_get("tenant_id")?,
             destination_id: row.try_get("destination_id")?,
+            kind,
+            aggregate_id: row.try_get("aggregate_id")?,
             attempts: row.try_get("attempts")?,
             payload: row.try_get("payload")?,
             url: row.try_get("url")?,
             secrets: row.try_get("secrets")?,
+            location_id: row.try_get("location_id")?,
             token,
+            floor_secs,
         })
     }
-}
-
-/// How an attempt ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// The partner has it.
-    Delivered,
-    /// It is tried again after `delay`, or is a dead letter when its attempts are used up.
-    Failed {
-        /// For a person; cut to 2,000 characters.
-        error: String,
-        /// Until the next try.
-        delay: Duration,
-    },
-    /// The destination is gone for good: it is disabled, and the row waits.
-    Gone {
-        /// For a person; cut to 2,000 characters.
-        error: String,
-    },
-}
-
-/// The result of one attempt.
-#[derive(Clone, Debug)]
-pub struct Settlement {
-    /// The row.
-    pub id: i64,
-    /// Its lease.
-    pub token: Uuid,
-    /// How it ended.
-    pub outcome: Outcome,
-}
-
-/// What became of a set of settlements, in rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
-    /// Delivered.
-    pub delivered: u64,
-    /// Failed, the dead-lettered among them, and those that found the destination gone.
-    pub failed: u64,
-    /// Failed for the last time.
-    pub dead_lettered: u64,
-    /// Not taken: the lease had run out, or a person set the row aside meanwhile.
-    pub refused: u64,
 }
 
 /// Claims up to `slots` rows, oldest due first within each destination, fairly across destinations. Returns them with
@@ -156,16 +155,20 @@ pub async fn claim(
         .bind(request.terms.lease.as_secs_f64())
         .bind(request.terms.retry_unit.as_secs_f64())
         .bind(request.terms.jitter)
+        .bind(request.floor_of)
+        .bind(request.floor_secs)
         .persistent(persistent)
         .fetch_all(connection)
         .await?;
     let after = rows.last().map_or(Ok(request.after), |row| row.try_get("after"))?;
-    let claimed: Result<Vec<_>, _> = rows.iter().map(|row| Claimed::from_row(row, token)).collect();
+    let claimed: Result<Vec<_>, _> =
+        rows.iter().map(|row| Claimed::from_row(row, token, row.try_get("floor_secs")?)).collect();
     Ok((claimed?, after))
 }
 
-/// Claims one row whose lease was lost. The caller has nothing else in flight: the row may be what killed its relay.
-/// Rows of destinations in `troubled` come last, so that one that hangs does not hold up the others.
+/// Claims one row whose lease was lost, or at a shop all lost rows of one SKU. The caller has nothing else in flight: the
+/// row may be what killed its relay. Rows of destinations in `troubled` come last, so that one that hangs does not hold
+/// up the others.
 ///
 /// # Errors
 /// Of the statement.
@@ -174,18 +177,89 @@ pub async fn claim_lost(
     persistent: bool,
     troubled: &[Uuid],
     terms: LeaseTerms,
-) -> Result<Option<Claimed>, sqlx::Error> {
+) -> Result<Vec<Claimed>, sqlx::Error> {
     let token = Uuid::new_v4();
-    let row = sqlx::query(CLAIM_LOST_SQL)
+    let rows = sqlx::query(CLAIM_LOST_SQL)
         .bind(troubled)
         .bind(token)
         .bind(terms.lease.as_secs_f64())
         .bind(terms.retry_unit.as_secs_f64())
         .bind(terms.jitter)
         .persistent(persistent)
-        .fetch_optional(connection)
+        .fetch_all(connection)
         .await?;
-    row.map(|row| Claimed::from_row(&row, token)).transpose()
+    rows.iter().map(|row| Claimed::from_row(row, token, None)).collect()
+}
+
+/// What a push or a mail is made of, as JSON, of this moment: call it when the claim has committed. `None` where the
+/// event has nothing to say to its destination.
+///
+/// # Errors
+/// Of the statement.
+pub async fn facts(
+    connection: &mut PgConnection,
+    persistent: bool,
+    ids: &[i64],
+) -> Result<HashMap<i64, Option<String>>, sqlx::Error> {
+    let rows: Vec<(i64, Option<String>)> =
+        sqlx::query_as(FACTS_SQL).bind(ids).persistent(persistent).fetch_all(connection).await?;
+    Ok(rows.into_iter().collect())
+}
+
+/// Keeps which inventory item a SKU is at a shop.
+///
+/// # Errors
+/// Of the statement.
+pub async fn learn_inventory_item(
+    connection: &mut PgConnection,
+    persistent: bool,
+    tenant_id: Uuid,
+    destination_id: Uuid,
+    sku_id: Uuid,
+    item: &str,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(LEARN_SQL)
+        .bind(tenant_id)
+        .bind(destination_id)
+        .bind(sku_id)
+        .bind(item)
+        .persistent(persistent)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Wakes heads of ordered queues that nobody woke, `steps` queues on from `from`. Returns how far it came; `None` at the
+/// end of all queues.
+///
+/// # Errors
+/// Of the statement.
+pub async fn sweep_order(
+    connection: &mut PgConnection,
+    persistent: bool,
+    (destination, aggregate): (Uuid, Uuid),
+    steps: i32,
+) -> Result<Option<(Uuid, Uuid)>, sqlx::Error> {
+    let (destination, aggregate, _woken): (Option<Uuid>, Option<Uuid>, i32) = sqlx::query_as(SWEEP_ORDER_SQL)
+        .bind(destination)
+        .bind(aggregate)
+        .bind(steps)
+        .persistent(persistent)
+        .fetch_one(connection)
+        .await?;
+    Ok(destination.zip(aggregate))
+}
+
+/// How much is due, counted up to `most` rows, and how many seconds ago the oldest of it was written.
+///
+/// # Errors
+/// Of the statement.
+pub async fn backlog(
+    connection: &mut PgConnection,
+    persistent: bool,
+    most: i32,
+) -> Result<(i64, f64), sqlx::Error> {
+    sqlx::query_as(BACKLOG_SQL).bind(most).persistent(persistent).fetch_one(connection).await
 }
 
 /// Lost rows, after a sweep.
@@ -207,54 +281,6 @@ pub async fn sweep_lost(connection: &mut PgConnection, persistent: bool) -> Resu
     Ok(LostRows { dead_lettered, lost_due })
 }
 
-/// Settles attempts, each by the token that holds its row; those whose lease has run out are refused.
-///
-/// # Errors
-/// Of the statement: then nothing was settled.
-pub async fn settle(
-    connection: &mut PgConnection,
-    persistent: bool,
-    settlements: &[Settlement],
-) -> Result<Settled, sqlx::Error> {
-    let mut ids = Vec::with_capacity(settlements.len());
-    let mut tokens = Vec::with_capacity(settlements.len());
-    let mut outcomes: Vec<&str> = Vec::with_capacity(settlements.len());
-    let mut errors: Vec<Option<String>> = Vec::with_capacity(settlements.len());
-    let mut delays: Vec<Option<f64>> = Vec::with_capacity(settlements.len());
-    for settlement in settlements {
-        let (outcome, error, delay) = match &settlement.outcome {
-            Outcome::Delivered => ("delivered", None, None),
-            Outcome::Failed { error, delay } => ("failed", Some(storable(error)), Some(delay.as_secs_f64())),
-            Outcome::Gone { error } => ("gone", Some(storable(error)), None),
-        };
-        ids.push(settlement.id);
-        tokens.push(settlement.token);
-        outcomes.push(outcome);
-        errors.push(error);
-        delays.push(delay);
-    }
-    let rows: Vec<(i64, String)> = sqlx::query_as(SETTLE_SQL)
-        .bind(ids)
-        .bind(tokens)
-        .bind(outcomes)
-        .bind(errors)
-        .bind(delays)
-        .persistent(persistent)
-        .fetch_all(connection)
-        .await?;
-    let mut settled = Settled { refused: (settlements.len() - rows.len()) as u64, ..Settled::default() };
-    for (_, outcome) in rows {
-        match outcome.as_str() {
-            "delivered" => settled.delivered += 1,
-            "dead" => {
-                (settled.failed, settled.dead_lettered) = (settled.failed + 1, settled.dead_lettered + 1)
-            }
-            _ => settled.failed += 1,
-        }
-    }
-    Ok(settled)
-}
-
 /// Deletes up to `limit` delivered rows older than `retention_days`; never one that is pending, dead or discarded.
 ///
 /// # Errors
@@ -272,15 +298,6 @@ pub async fn reap_delivered(
         .execute(connection)
         .await?;
     Ok(deleted.rows_affected())
-}
-
-/// What a partner said, as PostgreSQL can keep it: no NUL, within the column's limit.
-fn storable(error: &str) -> String {
-    error
-        .chars()
-        .map(|c| if c == '\0' { char::REPLACEMENT_CHARACTER } else { c })
-        .take(LAST_ERROR_MAX_CHARS)
-        .collect()
 }
 
 fn int4(count: usize) -> i32 {

@@ -170,26 +170,26 @@ pub async fn health(db: &Db) -> Result<(), DbError> {
 }
 
 /// The parameters of one list, read once each; what was not asked for by [`Parameters::finish`] is unknown.
-struct Parameters<'q> {
+pub(crate) struct Parameters<'q> {
     given: &'q [(String, String)],
     known: Vec<&'static str>,
     errors: Vec<BodyError>,
 }
 
-fn wrong(name: &str, message: impl Into<String>) -> BodyError {
+pub(crate) fn wrong(name: &str, message: impl Into<String>) -> BodyError {
     BodyError { path: name.to_owned(), message: message.into() }
 }
 
 impl<'q> Parameters<'q> {
-    fn new(given: &'q [(String, String)]) -> Self {
+    pub(crate) fn new(given: &'q [(String, String)]) -> Self {
         Self { given, known: Vec::new(), errors: Vec::new() }
     }
 
-    fn wrong(&mut self, name: &str, message: impl Into<String>) {
+    pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.errors.push(wrong(name, message));
     }
 
-    fn one(&mut self, name: &'static str) -> Option<&'q str> {
+    pub(crate) fn one(&mut self, name: &'static str) -> Option<&'q str> {
         self.known.push(name);
         let mut values =
             self.given.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
@@ -203,11 +203,17 @@ impl<'q> Parameters<'q> {
 
     /// A filter; a form sends those that were left blank too. (A blank `limit` or `after` is a client that lost its
     /// place, and would begin again without end.)
-    fn filter(&mut self, name: &'static str) -> Option<&'q str> {
+    pub(crate) fn filter(&mut self, name: &'static str) -> Option<&'q str> {
         self.one(name).filter(|value| !value.is_empty())
     }
 
-    fn page(&mut self) -> Page {
+    pub(crate) fn page(&mut self) -> Page {
+        let limit = self.limit();
+        let after = self.one("after").and_then(|text| self.uuid("after", text));
+        Page { limit, after }
+    }
+
+    pub(crate) fn limit(&mut self) -> u16 {
         let limit = self.one("limit").and_then(|text| {
             let limit = Some(text)
                 .filter(|text| text.bytes().all(|b| b.is_ascii_digit()))
@@ -221,11 +227,10 @@ impl<'q> Parameters<'q> {
             }
             limit
         });
-        let after = self.one("after").and_then(|text| self.uuid("after", text));
-        Page { limit: limit.unwrap_or(DEFAULT_LIMIT), after }
+        limit.unwrap_or(DEFAULT_LIMIT)
     }
 
-    fn search(&mut self) -> Option<String> {
+    pub(crate) fn search(&mut self) -> Option<String> {
         let text = self.filter("q")?;
         if text.contains('\0') {
             self.wrong("q", "must not contain U+0000");
@@ -236,7 +241,7 @@ impl<'q> Parameters<'q> {
         Some(text.to_owned())
     }
 
-    fn one_of(&mut self, name: &'static str, allowed: &[&'static str]) -> Option<&'static str> {
+    pub(crate) fn one_of(&mut self, name: &'static str, allowed: &[&'static str]) -> Option<&'static str> {
         let text = self.filter(name)?;
         let found = allowed.iter().copied().find(|allowed| *allowed == text);
         if found.is_none() {
@@ -245,7 +250,7 @@ impl<'q> Parameters<'q> {
         found
     }
 
-    fn uuid(&mut self, name: &'static str, text: &str) -> Option<Uuid> {
+    pub(crate) fn uuid(&mut self, name: &'static str, text: &str) -> Option<Uuid> {
         let id = uuid(text);
         if id.is_none() {
             self.wrong(name, "must be a UUID");
@@ -253,7 +258,7 @@ impl<'q> Parameters<'q> {
         id
     }
 
-    fn finish<T>(mut self, read: T) -> Result<T, Problem> {
+    pub(crate) fn finish<T>(mut self, read: T) -> Result<T, Problem> {
         for (name, _) in self.given.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
             self.errors.push(wrong(name, "is not a parameter of this list"));
         }

@@ -13,6 +13,7 @@ mod process;
 mod python;
 mod scenario;
 mod secrets;
+mod send;
 mod test;
 mod workspace;
 
@@ -41,6 +42,9 @@ enum Command {
     /// Tenants, users, API keys, shops and 3PL accounts; CSV import.
     #[command(subcommand)]
     Admin(admin::Command),
+    /// Sign a payload as Stripe, Shopify or a 3PL would, and post it to the running stack.
+    #[command(subcommand)]
+    Send(send::Command),
     /// Migrate the database of `DATABASE_URL`: roles, numbered migrations, functions.
     Migrate,
 }
@@ -53,6 +57,7 @@ async fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args).await,
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => admin::run(command).await.map(|()| ExitCode::SUCCESS),
+        Command::Send(command) => send::run(command).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate::run().await.map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

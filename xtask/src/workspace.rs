@@ -43,6 +43,26 @@ impl Workspace {
         self.root.join(".local").join(name)
     }
 
+    /// The names of the functions' integration test programs: `tests/<name>.rs` or `tests/<name>/main.rs`.
+    ///
+    /// # Errors
+    /// When a folder cannot be read.
+    pub fn function_tests(&self) -> Result<std::collections::BTreeSet<String>> {
+        let mut names = std::collections::BTreeSet::new();
+        for function in self.functions()? {
+            let dir = self.root.join("functions").join(function).join("tests");
+            for entry in fs::read_dir(&dir).into_iter().flatten() {
+                let path = entry?.path();
+                let is_program =
+                    path.join("main.rs").is_file() || path.extension().is_some_and(|e| e == "rs");
+                if let Some(name) = path.file_stem().filter(|_| is_program) {
+                    names.insert(name.to_string_lossy().into_owned());
+                }
+            }
+        }
+        Ok(names)
+    }
+
     /// The crates under `functions/`, which are the deployed functions' names, in order.
     ///
     /// # Errors

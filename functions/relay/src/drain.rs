@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shared::db::DbError;
-use shared::delivery::{Attempt, Sender, retry_delay};
-use shared::outbox::{self, ClaimRequest, Claimed, LeaseTerms, Outcome, Settlement};
+use shared::delivery::{Attempt, retry_delay};
+use shared::outbox::{self, ClaimRequest, Claimed, Kind, LeaseTerms};
+use shared::settlement::{self, Outcome, Settlement};
+use shared::shopify_push::Pushed;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use uuid::Uuid;
 
+use crate::floors::Floors;
 use crate::lanes::Lanes;
+use crate::parcels::{Carrier, Parcel, bundle};
+use crate::times::BatchTimes;
 use crate::{DrainError, Relay, Summary};
 
 /// Tries to settle a set before the drain gives up; `Db::run` reconnects within each.
@@ -19,22 +24,38 @@ const SETTLE_TRIES: u32 = 3;
 /// Between two tries.
 const SETTLE_PAUSE: Duration = Duration::from_millis(300);
 
+/// Queues of ordered destinations that one sweep looks at.
+const SWEEP_STEPS: i32 = 200;
+
 /// An attempt that has ended.
 struct Ended {
-    id: i64,
-    destination: Uuid,
-    token: Uuid,
-    attempts: i32,
-    attempt: Attempt,
+    parcel: Parcel,
+    batch: u64,
+    pushed: Pushed,
+}
+
+/// What a drain did, and whether it left something undone.
+pub(crate) struct Drained {
+    pub(crate) summary: Summary,
+    pub(crate) more: bool,
+    pub(crate) times: BatchTimes,
 }
 
 struct Drain<'r> {
     relay: &'r Relay,
-    sender: Arc<Sender>,
+    carrier: Arc<Carrier>,
     summary: Summary,
     lanes: Lanes,
     under_way: JoinSet<Ended>,
     settlements: Vec<Settlement>,
+    floors: Floors,
+    times: BatchTimes,
+    /// Tenant, destination, SKU, and which inventory item it is.
+    learned: Vec<(Uuid, Uuid, Uuid, String)>,
+    /// How far the sweep of ordered queues has come.
+    swept: (Uuid, Uuid),
+    /// Whether time was up before everything was done.
+    more: bool,
     /// The destination served last.
     after: Uuid,
     /// Nothing is claimed from here on.
@@ -49,19 +70,24 @@ struct Drain<'r> {
 
 pub(crate) async fn drain(
     relay: &Relay,
-    sender: Sender,
+    carrier: Carrier,
     watch: Duration,
     deadline: Instant,
-) -> Result<Summary, DrainError> {
+) -> Result<Drained, DrainError> {
     let now = Instant::now();
     let limits = &relay.limits;
     let mut drain = Drain {
         relay,
-        sender: Arc::new(sender),
+        carrier: Arc::new(carrier),
         summary: Summary::default(),
         lanes: Lanes::new(limits.in_flight_each),
         under_way: JoinSet::new(),
         settlements: Vec::new(),
+        floors: Floors::default(),
+        times: BatchTimes::default(),
+        learned: Vec::new(),
+        swept: (Uuid::nil(), Uuid::nil()),
+        more: false,
         after: Uuid::nil(),
         last_claim: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
         look_at: now,
@@ -73,7 +99,7 @@ pub(crate) async fn drain(
     // Whatever stopped the turns: what is under way is awaited and settled.
     drain.finish().await?;
     outcome?;
-    Ok(drain.summary)
+    Ok(Drained { summary: drain.summary, more: drain.more, times: drain.times })
 }
 
 impl Drain<'_> {
@@ -83,6 +109,7 @@ impl Drain<'_> {
             self.settle().await?;
             let now = Instant::now();
             if now >= self.last_claim {
+                self.more = true;
                 return Ok(());
             }
             if now >= self.lost_look_at && self.lost_turn().await? {
@@ -116,16 +143,19 @@ impl Drain<'_> {
     /// Claims a batch and starts all of it. After an empty one the next look is due a pause later.
     async fn claim(&mut self) -> Result<(), DbError> {
         let limits = &self.relay.limits;
+        let (begun, db) = (Instant::now(), &self.relay.db);
         let (busy, room) = self.lanes.room();
+        let (floor_of, floor_secs) = self.floors.current(begun);
         let request = ClaimRequest {
             slots: limits.batch.min(limits.in_flight - self.lanes.in_flight()),
             after: self.after,
             busy: &busy,
             room: &room,
             room_each: limits.in_flight_each,
+            floor_of: &floor_of,
+            floor_secs: &floor_secs,
             terms: self.terms(),
         };
-        let db = &self.relay.db;
         let (claimed, after) = db
             .run_prepared(&(db.persistent(), request), |connection, (persistent, request)| {
                 Box::pin(async move { Ok(outbox::claim(connection, *persistent, request).await?) })
@@ -134,9 +164,10 @@ impl Drain<'_> {
         self.after = after;
         if claimed.is_empty() {
             self.look_at = Instant::now() + limits.look_every;
+            return Ok(());
         }
-        claimed.into_iter().for_each(|row| self.start(row));
-        Ok(())
+        self.floors.note(&claimed, begun);
+        self.start(claimed, begun).await
     }
 
     /// The turn of the rows that were lost with a relay: one of them, alone, since it may be what killed it. Returns
@@ -145,6 +176,7 @@ impl Drain<'_> {
         let begun = Instant::now();
         self.lost_look_at = begun + self.relay.limits.look_every;
         self.none_lost = true;
+        self.sweep_order().await?;
         let db = &self.relay.db;
         let lost = db
             .run_prepared(&db.persistent(), |connection, persistent| {
@@ -167,13 +199,29 @@ impl Drain<'_> {
                 )
             })
             .await?;
-        let Some(suspect) = suspect else { return Ok(false) };
-        self.start(suspect);
+        if suspect.is_empty() {
+            return Ok(false);
+        }
+        self.start(suspect, begun).await?;
         self.finish().await?;
         let now = Instant::now();
         self.look_at = now;
         self.lost_look_at = now + (now - begun);
         Ok(true)
+    }
+
+    /// Looks at some ordered queues, going round: a head that nobody woke is woken.
+    async fn sweep_order(&mut self) -> Result<(), DbError> {
+        let db = &self.relay.db;
+        let swept = db
+            .run_prepared(&(db.persistent(), self.swept), |connection, (persistent, from)| {
+                Box::pin(async move {
+                    Ok(outbox::sweep_order(connection, *persistent, *from, SWEEP_STEPS).await?)
+                })
+            })
+            .await?;
+        self.swept = swept.unwrap_or((Uuid::nil(), Uuid::nil()));
+        Ok(())
     }
 
     fn terms(&self) -> LeaseTerms {
@@ -185,21 +233,31 @@ impl Drain<'_> {
         }
     }
 
-    fn start(&mut self, row: Claimed) {
-        self.summary.claimed += 1;
+    /// Starts all that was claimed. What a push or a mail is made of is read now, when the claim has committed.
+    async fn start(&mut self, claimed: Vec<Claimed>, claimed_at: Instant) -> Result<(), DbError> {
+        self.summary.claimed += claimed.len() as u64;
         self.none_lost = false;
-        self.lanes.start(row.destination_id);
-        let (sender, now) = (Arc::clone(&self.sender), self.relay.ambient.now);
-        self.under_way.spawn(async move {
-            let attempt = sender.attempt(&row, now()).await;
-            Ended {
-                id: row.id,
-                destination: row.destination_id,
-                token: row.token,
-                attempts: row.attempts,
-                attempt,
-            }
-        });
+        let mut parcels = bundle(claimed);
+        let asks: Vec<i64> = parcels.iter().filter_map(Parcel::asks).collect();
+        if !asks.is_empty() {
+            let db = &self.relay.db;
+            let mut facts = db
+                .run_prepared(&(db.persistent(), asks), |connection, (persistent, asks)| {
+                    Box::pin(async move { Ok(outbox::facts(connection, *persistent, asks).await?) })
+                })
+                .await?;
+            parcels.iter_mut().for_each(|parcel| parcel.inform(&mut facts));
+        }
+        let batch = self.times.begin(claimed_at, parcels.len());
+        for parcel in parcels {
+            self.lanes.start(parcel.newest.destination_id);
+            let (carrier, now) = (Arc::clone(&self.carrier), self.relay.ambient.now);
+            self.under_way.spawn(async move {
+                let pushed = carrier.carry(&parcel, now()).await;
+                Ended { parcel, batch, pushed }
+            });
+        }
+        Ok(())
     }
 
     fn collect_ended(&mut self) {
@@ -209,28 +267,40 @@ impl Drain<'_> {
     }
 
     fn end(&mut self, ended: Result<Ended, JoinError>) {
-        let ended = match ended {
+        let Ended { parcel, batch, pushed } = match ended {
             Ok(ended) => ended,
             // A panic in an attempt ends the relay, as it does where panics abort: its row is then claimed alone.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
-        let answered = !matches!(ended.attempt, Attempt::NoAnswer { .. });
-        if self.lanes.end(ended.destination, answered) {
+        let newest = &parcel.newest;
+        self.times.end(batch, Instant::now());
+        let answered = !matches!(pushed.attempt, Attempt::NoAnswer { .. });
+        // Changes of a SKU that came while it was being pushed were not claimable until now.
+        let waited_for = newest.kind == Kind::ShopifyInventory;
+        if self.lanes.end(newest.destination_id, answered) || waited_for {
             self.look_at = Instant::now();
         }
-        self.settlements.push(Settlement { id: ended.id, token: ended.token, outcome: self.outcome(ended) });
+        if let Some(item) = pushed.learned {
+            self.learned.push((newest.tenant_id, newest.destination_id, newest.aggregate_id, item));
+        }
+        for (id, attempts) in &parcel.rows {
+            let outcome = self.outcome(&pushed.attempt, *attempts);
+            self.settlements.push(Settlement { id: *id, token: newest.token, outcome });
+        }
     }
 
-    fn outcome(&self, ended: Ended) -> Outcome {
-        let (error, retry_after) = match ended.attempt {
+    fn outcome(&self, attempt: &Attempt, attempts: i32) -> Outcome {
+        let (error, wait, pause) = match attempt {
             Attempt::Delivered => return Outcome::Delivered,
-            Attempt::Gone { error } => return Outcome::Gone { error },
-            Attempt::Refused { error, retry_after } => (error, retry_after),
-            Attempt::NoAnswer { error } | Attempt::Unsendable { error } => (error, None),
+            Attempt::Gone { error } => return Outcome::Gone { error: error.clone() },
+            Attempt::Rejected { error } => return Outcome::Rejected { error: error.clone() },
+            Attempt::Refused { error, retry_after } => (error, *retry_after, None),
+            Attempt::Throttled { error, wait } => (error, Some(*wait), Some(*wait)),
+            Attempt::NoAnswer { error } | Attempt::Unsendable { error } => (error, None, None),
         };
         let jitter = (self.relay.ambient.jitter)();
-        let delay = retry_delay(ended.attempts, jitter, self.relay.limits.retry_unit, retry_after);
-        Outcome::Failed { error, delay }
+        let delay = retry_delay(attempts, jitter, self.relay.limits.retry_unit, wait);
+        Outcome::Failed { error: error.clone(), delay, pause }
     }
 
     /// Waits for all that is under way and settles it as it ends.
@@ -248,13 +318,15 @@ impl Drain<'_> {
             return Ok(());
         }
         let db = &self.relay.db;
-        let asked = (db.persistent(), std::mem::take(&mut self.settlements));
+        let asked = (db.persistent(), std::mem::take(&mut self.settlements), self.relay.limits.breaker);
         let mut tries = 0;
         let settled = loop {
             tries += 1;
             let settled = db
-                .run_prepared(&asked, |connection, (persistent, settlements)| {
-                    Box::pin(async move { Ok(outbox::settle(connection, *persistent, settlements).await?) })
+                .run_prepared(&asked, |connection, (persistent, settlements, breaker)| {
+                    Box::pin(async move {
+                        Ok(settlement::settle(connection, *persistent, settlements, *breaker).await?)
+                    })
                 })
                 .await;
             match settled {
@@ -269,9 +341,38 @@ impl Drain<'_> {
         if settled.refused > 0 {
             tracing::warn!(rows = settled.refused, "results refused: the lease had run out");
         }
+        if settled.woken {
+            self.look_at = Instant::now();
+        }
         self.summary.delivered += settled.delivered;
         self.summary.failed += settled.failed;
         self.summary.dead_lettered += settled.dead_lettered;
+        self.summary.breakers_opened += settled.breakers_opened;
+        self.keep_learned().await
+    }
+
+    /// Keeps what shops said their inventory items are.
+    async fn keep_learned(&mut self) -> Result<(), DbError> {
+        let db = &self.relay.db;
+        for learned in std::mem::take(&mut self.learned) {
+            db.run_prepared(
+                &(db.persistent(), learned),
+                |connection, (persistent, (tenant, destination, sku, item))| {
+                    Box::pin(async move {
+                        let kept = outbox::learn_inventory_item(
+                            connection,
+                            *persistent,
+                            *tenant,
+                            *destination,
+                            *sku,
+                            item,
+                        );
+                        Ok(kept.await?)
+                    })
+                },
+            )
+            .await?;
+        }
         Ok(())
     }
 }

@@ -1,14 +1,23 @@
 //! The relay: delivers what the outbox owes. An invocation is one drain, batches until nothing is due, then looks
 //! again every second until its time is nearly up.
 //!
+//! Relies on: [`shared::outbox`] for claims, [`shared::settlement`] for results, [`shared::delivery`] and its like for
+//! single attempts.
 //! Promises: at least one delivery of every event, under a stable id; a slow or dead destination does not hold up
 //! another; no transaction is open during a call; nothing is claimed that could not be settled before the deadline;
 //! an event that kills its relay is dead-lettered alone, and a relay that is killed by something else costs no event.
-//! Relies on: [`shared::outbox`] for claims and settlements, [`shared::delivery`] for single attempts.
-//! Does not promise an order among events, nor a single delivery.
+//! an ordered destination gets an aggregate's events one after the other; a destination that keeps failing is left
+//! alone and probed.
+//! Does not promise an order among events elsewhere, nor a single delivery.
 
 mod drain;
+mod floors;
+mod helpers;
 mod lanes;
+mod parcels;
+mod times;
+
+pub use helpers::Helpers;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,10 +25,19 @@ use jiff::Timestamp;
 use lambda_runtime::LambdaEvent;
 use serde::Serialize;
 use serde_json::Value;
+use shared::address::Guard;
 use shared::config::{ConfigError, DatabaseConfig, optional};
 use shared::db::{Db, DbError};
 use shared::delivery::Sender;
+use shared::mailer::{Mailer, aws_config};
+use shared::metrics::{Line, Unit};
+use shared::outbox;
+use shared::scheduler::Scheduler;
+use shared::settlement::BreakerTerms;
 use tokio::time::Instant;
+
+use crate::drain::Drained;
+use crate::parcels::Carrier;
 
 /// Parsed once at cold start.
 #[derive(Clone, Debug)]
@@ -31,10 +49,16 @@ pub struct Config {
     /// The function's configured time, used where the runtime gives no usable deadline (`RELAY_TIMEOUT_SECONDS`,
     /// default 60).
     pub timeout: Duration,
+    /// Where destinations may be (`DESTINATION_ALLOW`).
+    pub guard: Guard,
+    /// Whether AWS is there to send mails and to invoke helpers (`AWS_REGION`, which Lambda sets).
+    pub aws: bool,
+    /// Most helpers in a minute (`RELAY_MAX_HELPERS`, default 4; 0: none).
+    pub max_helpers: u32,
 }
 
 impl Config {
-    /// Reads `WORKER_DATABASE_URL`, `DATABASE_POOLER`, `RELAY_WATCH_SECONDS`, `RELAY_TIMEOUT_SECONDS`.
+    /// Reads `WORKER_DATABASE_URL`, `DATABASE_POOLER` and the variables named above.
     ///
     /// # Errors
     /// A missing or wrong variable, by name.
@@ -43,6 +67,9 @@ impl Config {
             database: DatabaseConfig::worker()?,
             watch: Duration::from_secs(optional("RELAY_WATCH_SECONDS", 50)?),
             timeout: Duration::from_secs(optional("RELAY_TIMEOUT_SECONDS", 60)?),
+            guard: Guard::from_env()?,
+            aws: !optional("AWS_REGION", String::new())?.is_empty(),
+            max_helpers: optional("RELAY_MAX_HELPERS", 4)?,
         })
     }
 }
@@ -67,6 +94,8 @@ pub struct Limits {
     pub retry_unit: Duration,
     /// Between two looks while nothing is due.
     pub look_every: Duration,
+    /// When a destination is left alone.
+    pub breaker: BreakerTerms,
 }
 
 impl Default for Limits {
@@ -80,9 +109,17 @@ impl Default for Limits {
             lease: Duration::from_secs(30),
             retry_unit: Duration::from_secs(1),
             look_every: Duration::from_secs(1),
+            breaker: BreakerTerms {
+                after: 20,
+                pause: Duration::from_secs(10),
+                pause_max: Duration::from_secs(60),
+            },
         }
     }
 }
+
+/// More rows than this are not counted.
+const BACKLOG_MAX: i32 = 20_000;
 
 /// What a drain takes from its surroundings. The time of leases and due rows is the database's.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +146,11 @@ pub struct Summary {
     pub delivered: u64,
     /// Attempts that failed and were settled, the last ones of dead letters among them.
     pub failed: u64,
-    /// Dead-lettered: failed for the last time, or lost with a relay for the last time.
+    /// Dead-lettered: failed for the last time, refused for good, or lost with a relay for the last time.
     pub dead_lettered: u64,
+    /// Destinations whose breaker opened.
+    #[serde(skip)]
+    pub breakers_opened: u64,
 }
 
 /// Why a drain ended early. What it had claimed and not settled is claimed again when its lease is over.
@@ -131,20 +171,38 @@ pub struct Relay {
     pub limits: Limits,
     /// Its surroundings.
     pub ambient: Ambient,
+    /// Where destinations may be.
+    pub guard: Guard,
+    /// Sends mails; without one, mails fail.
+    pub mailer: Option<Mailer>,
+    /// Whom to ask when there is more to do than time; without them, nobody.
+    pub helpers: Option<Helpers>,
 }
 
 impl Relay {
     /// The deployed relay.
     ///
     /// # Errors
-    /// When the database's address cannot be parsed.
-    pub fn new(config: &Config) -> Result<Self, DbError> {
-        Ok(Self::with(Db::new(&config.database)?, Limits::default(), Ambient::default()))
+    /// A missing or wrong variable, by name.
+    pub async fn new(config: &Config) -> Result<Self, ConfigError> {
+        let db =
+            Db::new(&config.database).map_err(|_| ConfigError::new("WORKER_DATABASE_URL", "is wrong"))?;
+        let mut relay = Self::with(db, Limits::default(), Ambient::default());
+        relay.guard = config.guard.clone();
+        // Without a region the SDK would look for one on the network.
+        if config.aws {
+            let aws = aws_config().await;
+            relay.mailer = Some(Mailer::from_env(&aws)?);
+            relay.helpers = Scheduler::from_env(&aws)?
+                .map(|scheduler| Helpers { scheduler, max: config.max_helpers })
+                .filter(|helpers| helpers.max > 0);
+        }
+        Ok(relay)
     }
 
-    /// A relay with limits and surroundings of its own.
+    /// A relay with limits and surroundings of its own, for public destinations, without mails and helpers.
     pub fn with(db: Db, limits: Limits, ambient: Ambient) -> Self {
-        Self { db, limits, ambient }
+        Self { db, limits, ambient, guard: Guard::default(), mailer: None, helpers: None }
     }
 
     /// One drain; then looks again until `watch` is over. Ends in any case before `deadline`.
@@ -153,8 +211,42 @@ impl Relay {
     /// When the database stays away.
     pub async fn run_once(&self, watch: Duration, deadline: Instant) -> Result<Summary, DrainError> {
         // Made here and not at cold start: connections that lay through a freeze are dead.
-        let sender = Sender::new(self.limits.attempt)?;
-        drain::drain(self, sender, watch, deadline).await
+        let sender = Sender::new(self.limits.attempt, self.guard.clone())?;
+        let carrier = Carrier { sender, mailer: self.mailer.clone() };
+        let drained = drain::drain(self, carrier, watch, deadline).await?;
+        self.conclude(&drained).await;
+        Ok(drained.summary)
+    }
+
+    /// Tells how it went, and asks for help where time was up before the work was done. Nothing depends on it.
+    async fn conclude(&self, drained: &Drained) {
+        let Drained { summary, more, times } = drained;
+        let db = &self.db;
+        let backlog = db
+            .run_prepared(&db.persistent(), |connection, persistent| {
+                Box::pin(async move { Ok(outbox::backlog(connection, *persistent, BACKLOG_MAX).await?) })
+            })
+            .await;
+        let (due, oldest_age_secs) = match backlog {
+            Ok((due, age_secs)) => (u64::try_from(due).unwrap_or(0), age_secs),
+            Err(error) => {
+                tracing::warn!(%error, "the backlog was not counted");
+                return;
+            }
+        };
+        #[expect(clippy::cast_precision_loss, reason = "rows of one minute")]
+        let count = |rows: u64| rows as f64;
+        Line::of("relay")
+            .with("Delivered", Unit::Count, count(summary.delivered))
+            .with("Failed", Unit::Count, count(summary.failed))
+            .with("DeadLettered", Unit::Count, count(summary.dead_lettered))
+            .with("BreakersOpened", Unit::Count, count(summary.breakers_opened))
+            .with("OldestPendingAge", Unit::Seconds, oldest_age_secs)
+            .with_all("BatchTime", Unit::Milliseconds, times.done_ms())
+            .write();
+        if let Some(helpers) = self.helpers.as_ref().filter(|_| *more) {
+            helpers.ask(due, summary.delivered, (self.ambient.now)()).await;
+        }
     }
 }
 

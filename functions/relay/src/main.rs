@@ -6,7 +6,7 @@ use lambda_runtime::{Error, LambdaEvent, service_fn};
 async fn main() -> Result<(), Error> {
     shared::telemetry::init();
     let config = relay::Config::from_env()?;
-    let relay = relay::Relay::new(&config)?;
+    let relay = relay::Relay::new(&config).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<serde_json::Value>| {
         Ok::<_, Error>(relay::handle(&relay, &config, event).await?)
     }))

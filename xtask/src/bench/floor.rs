@@ -15,7 +15,7 @@ use crate::python::Venv;
 use crate::workspace::remove;
 
 /// For connecting, which is inside pgbench's time.
-const SPARE: Duration = Duration::from_secs(1);
+const SPARE: Duration = Duration::from_millis(750);
 
 /// pgbench, its scripts and a folder for its logs.
 pub struct Floor {

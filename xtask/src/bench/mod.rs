@@ -70,8 +70,8 @@ impl Plan {
                 clients: &[32],
                 rounds: 2,
                 warm_up: Duration::from_millis(200),
-                floor_warm_up: Duration::from_millis(1500),
-                counted: Duration::from_millis(1500),
+                floor_warm_up: Duration::from_millis(1000),
+                counted: Duration::from_millis(1250),
                 cold_starts: 5,
             }
         } else {

@@ -5,6 +5,7 @@ use sqlx::PgConnection;
 
 use super::demo::{PLENTIFUL_CODE, SCARCE_CODE};
 use super::ports::Ports;
+use super::samples;
 use super::state::State;
 
 /// Prints them, fitted to what is left of the demo's stock.
@@ -32,7 +33,7 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
         "select order_id, sku_id, qty_allocated from order_line where tenant_id = $1 and qty_allocated > 0 order by 1, 2",
     )
     .bind(demo.tenant)
-    .fetch_all(conn)
+    .fetch_all(&mut *conn)
     .await?;
     for (at, (order, sku, qty)) in holders.iter().enumerate() {
         if at == 0 {
@@ -64,6 +65,13 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
     }
     println!("  # what reached the partner, signed, within a second or two:");
     println!("  curl -s $PARTNER_URL/received | python3 -m json.tool\n");
+    samples::write(conn, state).await?;
+    println!(
+        "  # what Stripe, Shopify and the 3PL would send, signed; the same command again is another delivery:"
+    );
+    println!("  cargo xtask send stripe  .local/samples/stripe.json");
+    println!("  cargo xtask send shopify .local/samples/shopify.json --topic orders/create");
+    println!("  cargo xtask send 3pl     .local/samples/3pl.json\n");
     println!("  # let the partner fail for a while and watch the events arrive later:");
     println!("  curl -s $PARTNER_URL/behave -H 'Content-Type: application/json' -d '{{\"status\":500}}'\n");
     println!("  # a tenant of your own, with as much stock and as many orders as you like:");

@@ -4,6 +4,7 @@ mod demo;
 mod functions;
 mod hints;
 pub mod ports;
+mod samples;
 mod schedule;
 mod state;
 
@@ -186,6 +187,7 @@ fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String
         ("JWT_TENANT_CLAIM", issuer.tenant_claim),
         ("JWT_SCOPE_CLAIM", issuer.scope_claim),
         ("STRIPE_WEBHOOK_SECRET", state.stripe_secret.clone()),
+        ("STRIPE_LIVEMODE", "any".into()),
         ("SHOPIFY_WEBHOOK_SECRET", state.shopify_secret.clone()),
     ]
 }
@@ -193,6 +195,8 @@ fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String
 fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String)> {
     let mut values = common_environment(state, ports);
     values.push(("DATABASE_POOLER", "none".into()));
+    // The local partner is not public.
+    values.push(("DESTINATION_ALLOW", "127.0.0.1,localhost".into()));
     values
 }
 

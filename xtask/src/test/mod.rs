@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check, from a fresh clone with only Rust and Python 3.
 
+mod pooler;
 mod steps;
 
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use crate::process::{Step, Stop, is_running};
 use crate::python::Venv;
 use crate::workspace::{Workspace, remove};
 
-use steps::Report;
+use pooler::Pooler;
+use steps::{Report, Tests};
 
 /// What is checked.
 #[derive(clap::Args)]
@@ -75,7 +77,31 @@ async fn check(
         _ => throw_away_database(workspace, running).await?,
     };
     let python = test_tools.as_ref().map(|venv| venv.program("python"));
-    steps::tests(workspace, &args.filter, &database_url, python, &mut report).await?;
+    let filter = &args.filter;
+    let database_url = database_url.as_str();
+    let direct = Tests {
+        what: "cargo test",
+        packages: vec!["--workspace".into()],
+        filter,
+        database_url,
+        pooler: None,
+        python: python.clone(),
+    };
+    steps::tests(workspace, direct, &mut report).await?;
+    match Pooler::before(workspace, database_url).await? {
+        Some(pooler) => {
+            // With `--workspace` again, so that nothing is compiled anew; only the functions' test programs.
+            let mut packages = vec!["--workspace".into()];
+            for program in workspace.function_tests()? {
+                packages.extend(["--test".into(), program]);
+            }
+            let pooler = Some(pooler.address.as_str());
+            let pooled =
+                Tests { what: "cargo test behind pgbouncer", packages, filter, database_url, pooler, python };
+            steps::tests(workspace, pooled, &mut report).await?;
+        }
+        None => report.left_out("the functions' tests behind a pooler", "pgbouncer is not installed"),
+    }
     if everything {
         if let Some(venv) = &test_tools {
             steps::template(workspace, venv, &mut report).await?;

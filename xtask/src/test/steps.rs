@@ -87,23 +87,34 @@ pub async fn lint(workspace: &Workspace, report: &mut Report) -> Result<()> {
     report.one("cargo clippy -D warnings", cargo.current_dir(workspace.root())).await
 }
 
-/// Every Rust test, or those that the filter names.
+/// Which Rust tests run, and against what.
+pub struct Tests<'r> {
+    /// Name in the report.
+    pub what: &'static str,
+    /// `--workspace`, or `-p` and a crate's name for each.
+    pub packages: Vec<String>,
+    /// Parts of names; none: every test.
+    pub filter: &'r [String],
+    /// A superuser's address.
+    pub database_url: &'r str,
+    /// `host:port` of a pooler before that server.
+    pub pooler: Option<&'r str>,
+    /// A Python with the packages of requirements-test.txt.
+    pub python: Option<PathBuf>,
+}
+
+/// Runs them.
 ///
 /// # Errors
 /// When cargo cannot be started.
-pub async fn tests(
-    workspace: &Workspace,
-    filter: &[String],
-    database_url: &str,
-    python: Option<PathBuf>,
-    report: &mut Report,
-) -> Result<()> {
-    println!("\n── cargo test");
+pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report) -> Result<()> {
+    println!("\n── {}", tests.what);
     let begun = Instant::now();
     let mut cargo = process::cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast", "--"]).args(filter);
-    cargo.current_dir(workspace.root()).env("DATABASE_URL", database_url).stdout(Stdio::piped());
-    if let Some(python) = python {
+    cargo.arg("test").args(&tests.packages).args(["--no-fail-fast", "--"]).args(tests.filter);
+    cargo.current_dir(workspace.root()).env("DATABASE_URL", tests.database_url).stdout(Stdio::piped());
+    cargo.env("HOLDFAST_TEST_POOLER", tests.pooler.unwrap_or_default());
+    if let Some(python) = &tests.python {
         cargo.env("HOLDFAST_TEST_PYTHON", python);
     }
     let mut group = Group::spawn(&mut cargo)?;
@@ -119,7 +130,7 @@ pub async fn tests(
         counted.failed = 1;
     }
     report.ran.push(Ran {
-        what: "cargo test",
+        what: tests.what,
         passed: counted.passed,
         failed: counted.failed,
         took: begun.elapsed(),

@@ -182,6 +182,8 @@ async fn parallel_allocations_of_one_customer_never_pass_its_limit() {
             match reply.error().as_deref() {
                 None => granted += 1,
                 Some("credit_limit_exceeded") => refused += 1,
+                // Sixteen in one queue on a machine that stands still: told so, and nothing changed.
+                Some("unavailable") => {}
                 _ => panic!("{reply:?}"),
             }
         }

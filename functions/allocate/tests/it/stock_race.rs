@@ -37,16 +37,24 @@ async fn a_drop_sells_every_unit_once() {
     let shop =
         Shop::open(Seed { skus: 1, on_hand: 100, orders: 30, order_qty: 1_000, ..Seed::default() }).await;
     let sandboxes = warm(&shop, 30).await;
-    let mut sold = 0;
-    for _ in 0..6 {
+    let (mut sold, mut refused) = (0, 0);
+    for _ in 0..12 {
         let events =
             (0..30).map(|order| shop.allocate(order).key(&fresh_key()).json(&shop.one(0, 1))).collect();
         for reply in at_once(&sandboxes, events).await {
             match reply.status {
                 200 => sold += 1,
-                422 => assert_eq!(reply.json()["lines"][0]["available"], 0),
+                422 => {
+                    assert_eq!(reply.json()["lines"][0]["available"], 0);
+                    refused += 1;
+                }
+                // Thirty in one queue on a machine that stands still: told so, and nothing changed.
+                503 => {}
                 _ => panic!("{reply:?}"),
             }
+        }
+        if refused >= 60 {
+            break;
         }
     }
     assert_eq!(sold, 100);
@@ -74,7 +82,7 @@ async fn requests_of_several_skus_take_all_or_nothing_under_contention() {
             })
             .collect();
         for reply in at_once(&sandboxes, events).await {
-            assert!(matches!(reply.status, 200 | 422), "{reply:?}");
+            assert!(matches!(reply.status, 200 | 422 | 503), "{reply:?}");
         }
     }
     let uneven = "(select order_id, sum(qty_allocated) as held from order_line group by order_id) s where held % 6 <> 0";

@@ -160,3 +160,25 @@ async fn a_transaction_that_the_database_gave_up_runs_again() {
         shop.db.assert_consistent().await;
     }
 }
+
+#[tokio::test]
+async fn a_session_that_a_failover_left_on_a_read_only_server_is_given_up() {
+    let shop = Shop::open(seed()).await;
+    let name = shop.db.name().to_owned();
+    shop.db.execute(format!("alter database {name} set default_transaction_read_only = on")).await;
+    let sandbox = shop.db.endpoint();
+    sandbox.db.warm().await;
+    let event = shop.allocate(0).key("k").json(&shop.one(0, 2));
+    let reply = send(&sandbox, &event).await;
+    assert_eq!((reply.status, reply.error().as_deref()), (503, Some("unavailable")), "{reply:?}");
+    let mut server = shop.db.owner().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "set default_transaction_read_only = off; alter database {name} reset default_transaction_read_only"
+    )))
+    .execute(&mut server)
+    .await
+    .unwrap();
+    let reply = send(&sandbox, &event).await;
+    assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None), "{reply:?}");
+    shop.db.assert_consistent().await;
+}

@@ -135,11 +135,11 @@ async fn no_transaction_is_open_during_a_call() {
 }
 
 #[tokio::test]
-async fn paused_and_disabled_destinations_and_other_kinds_are_left_alone() {
+async fn paused_and_disabled_destinations_are_left_alone_until_they_are_active() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let partner = Partner::content().await;
-    for change in ["state = 'paused'", "state = 'disabled'", "kind = 'email'", "state = 'active'"] {
+    for change in ["state = 'paused'", "state = 'disabled'", "state = 'active'"] {
         let destination = db.destination(&tenant, &partner.url, &["*"]).await;
         db.execute(format!("update destination set {change} where id = '{}'", destination.id)).await;
     }

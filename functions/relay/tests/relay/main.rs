@@ -4,7 +4,14 @@
 mod crash;
 mod deliver;
 mod fail;
+mod guard;
+mod health;
+mod mail;
+mod ordered;
 mod runtime;
+mod scale;
 mod share;
+mod shop;
+mod standins;
 mod support;
 mod vectors;

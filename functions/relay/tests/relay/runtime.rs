@@ -81,6 +81,7 @@ impl Process {
             .env("AWS_LAMBDA_LOG_STREAM_NAME", "log")
             .env("AWS_LAMBDA_LOG_GROUP_NAME", "log")
             .env("WORKER_DATABASE_URL", &db.worker_url)
+            .env("DESTINATION_ALLOW", "127.0.0.1")
             .stdout(Stdio::null())
             .spawn()
             .unwrap();

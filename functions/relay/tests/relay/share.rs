@@ -87,15 +87,16 @@ async fn while_one_partner_is_down_anothers_events_flow() {
     let content = Partner::content().await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     db.destination(&tenant, &format!("http://{closed}/"), &["*"]).await;
-    db.destination(&tenant, &content.url, &["*"]).await;
+    db.destination(&tenant, &content.url, &["inbox.exception"]).await;
     db.emit(&tenant, 50).await;
     let summary = drain(&relay(&db)).await;
-    assert_eq!((summary.delivered, summary.failed, summary.dead_lettered), (50, 50, 0));
-    assert_eq!(content.received().len(), 50);
+    assert_eq!((summary.delivered, content.received().len(), summary.dead_lettered), (50, 50, 0));
+    // Its breaker has opened after a batch or two.
+    assert!((20..=40).contains(&summary.failed), "{summary:?}");
     let rows = rows(&db).await;
     let refused =
         rows.iter().filter(|row| row.last_error.as_ref().is_some_and(|e| e.contains("onnection refused")));
-    assert_eq!(refused.count(), 50);
+    assert_eq!(refused.count() as u64, summary.failed);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use relay::{Ambient, Limits, Relay, Summary};
+use shared::address::Guard;
 use shared::testing::TestDb;
 use sqlx::Row as _;
 use tokio::time::Instant;
@@ -144,7 +145,9 @@ pub fn relay(db: &TestDb) -> Relay {
 }
 
 pub fn relay_with(db: &TestDb, limits: Limits) -> Relay {
-    Relay::with(db.worker(), limits, Ambient::default())
+    let mut relay = Relay::with(db.worker(), limits, Ambient::default());
+    relay.guard = Guard::allowing("127.0.0.1").unwrap();
+    relay
 }
 
 /// One drain with time to spare.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::delivery::{retry_after, retry_delay, signature};
 use shared::outbox;
+use shared::settlement;
 use shared::testing::TestDb;
 use sqlx::{Connection, Executor, SqlSafeStr};
 
@@ -123,7 +124,11 @@ async fn every_statement_of_the_outbox_prepares_as_the_worker() {
         outbox::CLAIM_SQL,
         outbox::CLAIM_LOST_SQL,
         outbox::SWEEP_LOST_SQL,
-        outbox::SETTLE_SQL,
+        outbox::FACTS_SQL,
+        outbox::LEARN_SQL,
+        outbox::SWEEP_ORDER_SQL,
+        outbox::BACKLOG_SQL,
+        settlement::SETTLE_SQL,
         outbox::REAP_SQL,
     ] {
         (&mut worker).prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

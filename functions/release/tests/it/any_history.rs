@@ -177,7 +177,7 @@ fn after_any_history_the_numbers_agree_with_what_was_answered() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let shop = runtime.block_on(Shop::open(Seed::default()));
     let sandboxes: Vec<_> = (0..TASKS).map(|_| Arc::new(shop.db.endpoint())).collect();
-    let config = Config { cases: 24, failure_persistence: None, max_shrink_iters: 40, ..Config::default() };
+    let config = Config { cases: 16, failure_persistence: None, max_shrink_iters: 40, ..Config::default() };
     TestRunner::new(config)
         .run(&vec(vec(wish(), 1..14), TASKS), |histories| {
             runtime.block_on(async {

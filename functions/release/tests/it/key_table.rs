@@ -168,7 +168,7 @@ async fn while_the_first_runs_others_are_answered_at_once() {
         let started = Instant::now();
         let equal = send(&sandboxes[1], &event).await;
         let other = send(&sandboxes[1], &shop.release(0).key("k").json(&shop.one(0, 4))).await;
-        assert!(started.elapsed() < Duration::from_millis(900));
+        assert!(started.elapsed() < Duration::from_secs(2));
         assert_eq!((equal.status, equal.header("retry-after")), (409, Some("5")));
         assert_eq!(other.error().as_deref(), Some("idempotency_key_reused"));
         hold.let_go().await;

@@ -1,0 +1,255 @@
+//! Setting destinations up.
+
+use serde_json::{Value, json};
+use shared::testing::Seed;
+use uuid::Uuid;
+
+use crate::Desk;
+
+fn webhook(url: &str) -> Value {
+    json!({"name": "EDI \"gateway\"", "kind": "webhook", "url": url, "eventTypes": ["order.saved", "*"]})
+}
+
+#[tokio::test]
+async fn a_destination_is_created_listed_and_gets_events_and_no_answer_tells_its_secret() {
+    let desk = Desk::open().await;
+    let mut body = webhook("https://example.com/hook?a=1");
+    body["customerId"] = json!(desk.shop.tenant.customer);
+    (body["ordered"], body["maxAttempts"], body["maxPerSecond"]) = (json!(true), json!(3), json!(5));
+    let event = desk.posting("/admin/destinations", &body);
+    let created = desk.send(&event).await;
+    assert_eq!(created.status, 201, "{}", created.json());
+    assert_eq!(desk.send(&event).await.body, created.body);
+    let destination = created.json();
+    for (name, value) in body.as_object().unwrap() {
+        assert_eq!(&destination[name], value, "{name}");
+    }
+    assert_eq!(destination["state"], "active");
+    let id = destination["id"].as_str().unwrap();
+    let plain = desk.webhook().await;
+    assert_eq!(desk.ids("/admin/destinations").await, [plain.as_str(), id]);
+    assert_eq!(desk.read("/admin/destinations?limit=1").await["next"], json!(plain));
+    assert_eq!(desk.ids(&format!("/admin/destinations?after={plain}")).await, [id]);
+    assert_eq!(desk.read("/admin/destinations").await["items"][1], destination);
+
+    let secret = desk.read(&format!("/admin/destinations/{id}/secret")).await;
+    let told = secret["secret"].as_str().unwrap();
+    assert!(told.starts_with("whsec_") && told.len() > 40);
+    assert_eq!(secret["secrets"][0]["secret"], secret["secret"]);
+    assert!(!String::from_utf8_lossy(&created.body).contains("whsec_"));
+    assert!(!desk.read("/admin/destinations").await.to_string().contains("whsec_"));
+    let recorded = desk
+        .shop
+        .db
+        .count("idempotency_key where position('whsec_' in convert_from(response_body, 'UTF8')) > 0")
+        .await;
+    assert_eq!(recorded + desk.shop.db.count("outbox_audit where details::text like '%whsec_%'").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_no_destination_is_refused_with_every_mistake_named() {
+    let desk = Desk::open().await;
+    let good = webhook("https://example.com/");
+    for (name, value, path) in [
+        ("name", json!(" "), "/name"),
+        ("name", Value::Null, "/name"),
+        ("kind", json!("fax"), "/kind"),
+        ("url", json!(7), "/url"),
+        ("url", json!("example.com"), "/url"),
+        ("url", json!("mailto:a@b.example"), "/url"),
+        ("eventTypes", json!([]), "/eventTypes"),
+        ("eventTypes", json!("*"), "/eventTypes"),
+        ("eventTypes", json!(["order.eaten"]), "/eventTypes/0"),
+        ("customerId", json!("x"), "/customerId"),
+        ("ordered", json!(1), "/ordered"),
+        ("maxAttempts", json!(0), "/maxAttempts"),
+        ("maxAttempts", json!(101), "/maxAttempts"),
+        ("maxPerSecond", json!(0), "/maxPerSecond"),
+        ("accessToken", json!("x"), "/accessToken"),
+        ("secret", json!("whsec_x"), "/secret"),
+        ("state", json!("paused"), "/state"),
+    ] {
+        let mut body = good.clone();
+        body[name] = value;
+        let reply = desk.post("/admin/destinations", &body).await;
+        assert_eq!((reply.status, reply.error().as_deref()), (400, Some("invalid_body")), "{body}");
+        assert_eq!(reply.json()["errors"][0]["path"], path, "{body}");
+    }
+    for name in ["name", "kind", "url", "eventTypes"] {
+        let mut body = good.clone();
+        body.as_object_mut().unwrap().remove(name);
+        let reply = desk.post("/admin/destinations", &body).await;
+        assert_eq!(reply.json()["errors"][0]["path"], format!("/{name}"));
+    }
+    assert_eq!(desk.shop.db.count("idempotency_key").await, 0, "a bad body leaves its key unused");
+    let mut body = good.clone();
+    body["customerId"] = json!(desk.shop.db.seed(Seed::default()).await.customer);
+    let reply = desk.post("/admin/destinations", &body).await;
+    assert_eq!((reply.status, reply.error().as_deref()), (422, Some("unknown_customer")));
+}
+
+#[tokio::test]
+async fn only_what_is_named_changes_and_a_state_can_be_set() {
+    let desk = Desk::open().await;
+    let id = desk.webhook().await;
+    let path = format!("/admin/destinations/{id}");
+    let before = desk.read("/admin/destinations").await["items"][0].clone();
+    let changed = desk.patch(&path, &json!({"state": "paused", "maxAttempts": 2})).await;
+    let mut expected = before.clone();
+    (expected["state"], expected["maxAttempts"]) = (json!("paused"), json!(2));
+    assert_eq!((changed.status, changed.json()), (200, expected));
+    let changed = desk.patch(&path, &json!({"maxPerSecond": 4, "customerId": desk.shop.tenant.customer, "eventTypes": ["order.saved"]})).await;
+    assert_eq!(
+        (&changed.json()["maxPerSecond"], &changed.json()["eventTypes"]),
+        (&json!(4), &json!(["order.saved"]))
+    );
+    let cleared = desk.patch(&path, &json!({"maxPerSecond": null, "customerId": null})).await;
+    assert_eq!(
+        (&cleared.json()["maxPerSecond"], &cleared.json()["customerId"]),
+        (&Value::Null, &Value::Null)
+    );
+    for body in [
+        json!({"kind": "email"}),
+        json!({"state": "on"}),
+        json!({"url": "https://10.0.0.1/"}),
+        json!({"name": null}),
+    ] {
+        assert_eq!(desk.patch(&path, &body).await.error().as_deref(), Some("invalid_body"), "{body}");
+    }
+    for body in [json!({"accessToken": "x"}), json!({"url": "mailto:a@b.example"})] {
+        assert_eq!(desk.patch(&path, &body).await.error().as_deref(), Some("destination_kind"), "{body}");
+    }
+    assert_eq!(desk.patch(&format!("/admin/destinations/{}", Uuid::new_v4()), &json!({})).await.status, 404);
+}
+
+#[tokio::test]
+async fn switching_one_off_and_on_is_told_to_the_others_and_not_to_itself() {
+    let desk = Desk::open().await;
+    let (id, other) = (desk.webhook().await, desk.webhook().await);
+    let path = format!("/admin/destinations/{id}");
+    for state in ["disabled", "disabled", "active", "paused", "active"] {
+        assert_eq!(desk.patch(&path, &json!({ "state": state })).await.status, 200);
+    }
+    let told = desk.read("/admin/outbox").await;
+    let told: Vec<_> =
+        told["items"].as_array().unwrap().iter().map(|e| (&e["type"], &e["destinationId"])).collect();
+    let other = json!(other);
+    assert_eq!(told, [(&json!("destination.recovered"), &other), (&json!("destination.disabled"), &other)]);
+    desk.shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn after_a_rotation_both_secrets_live_for_a_day_and_an_older_one_no_longer() {
+    let desk = Desk::open().await;
+    let id = desk.webhook().await;
+    let secrets = async || {
+        let told = desk.read(&format!("/admin/destinations/{id}/secret")).await;
+        let all: Vec<String> = told["secrets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s["secret"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(told["secret"], json!(all[0]));
+        all
+    };
+    let first = secrets().await;
+    let rotate = desk.posting(&format!("/admin/destinations/{id}/rotate"), &json!({}));
+    let rotated = desk.send(&rotate).await;
+    assert_eq!(rotated.status, 200, "{}", rotated.json());
+    assert_eq!(desk.send(&rotate).await.body, rotated.body, "one click is one rotation");
+    let second = secrets().await;
+    assert_eq!((second.len(), &second[1]), (2, &first[0]));
+    let in_a_day = desk
+        .shop
+        .db
+        .count(
+            "destination_secret where retires_at between now() + interval '23 h' and now() + interval '25 h'",
+        )
+        .await;
+    assert_eq!(in_a_day, 1);
+    desk.post(&format!("/admin/destinations/{id}/rotate"), &json!({})).await;
+    let third = secrets().await;
+    assert_eq!((third.len(), &third[1]), (2, &second[0]));
+    assert_eq!(
+        desk.post(&format!("/admin/destinations/{}/rotate", Uuid::new_v4()), &json!({})).await.status,
+        404
+    );
+}
+
+#[tokio::test]
+async fn a_test_event_is_owed_to_that_destination_alone() {
+    let desk = Desk::open().await;
+    let id = desk.webhook().await;
+    desk.webhook().await;
+    let sent = desk.post(&format!("/admin/destinations/{id}/test"), &json!({})).await;
+    assert_eq!(sent.status, 200, "{}", sent.json());
+    let events = desk.read("/admin/outbox").await;
+    assert_eq!(events["items"].as_array().unwrap().len(), 1);
+    let event = &events["items"][0];
+    assert_eq!(
+        (&event["type"], &event["destinationId"], &event["id"]),
+        (&json!("destination.test"), &json!(id), &sent.json()["outboxId"])
+    );
+    desk.shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_shop_keeps_its_token_to_itself_and_signs_nothing() {
+    let desk = Desk::open().await;
+    let body = json!({"name": "Shop", "kind": "shopify_inventory", "url": "https://shop.example/admin/api/graphql.json",
+        "eventTypes": ["sku.ats_changed"], "accessToken": "shpat_1234", "locationId": "gid://shopify/Location/1"});
+    let created = desk.post("/admin/destinations", &body).await;
+    assert_eq!(
+        (created.status, &created.json()["locationId"]),
+        (201, &body["locationId"]),
+        "{}",
+        created.json()
+    );
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    let everything = [created.json(), desk.read("/admin/destinations").await];
+    assert!(!json!(everything).to_string().contains("shpat_"));
+    assert_eq!(desk.shop.db.count("outbox_audit where details::text like '%shpat_%'").await, 0);
+    assert_eq!(desk.shop.db.count("destination_secret where secret = 'shpat_1234'").await, 1);
+    let path = format!("/admin/destinations/{id}");
+    assert_eq!(desk.get(&format!("{path}/secret")).await.status, 404);
+    assert_eq!(
+        desk.post(&format!("{path}/rotate"), &json!({})).await.error().as_deref(),
+        Some("destination_kind")
+    );
+    assert_eq!(
+        desk.patch(&path, &json!({"ordered": true})).await.error().as_deref(),
+        Some("destination_kind")
+    );
+    assert_eq!(desk.patch(&path, &json!({"accessToken": "shpat_5678"})).await.status, 200);
+    assert_eq!(desk.shop.db.count("destination_secret where secret = 'shpat_5678'").await, 1);
+    let mut ordered = body.clone();
+    ordered["ordered"] = json!(true);
+    assert_eq!(desk.post("/admin/destinations", &ordered).await.json()["errors"][0]["path"], "/ordered");
+    let email = json!({"name": "Mail", "kind": "email", "url": "mailto:orders@brand.example", "eventTypes": ["order.line_allocated"]});
+    assert_eq!(desk.post("/admin/destinations", &email).await.status, 201);
+}
+
+#[tokio::test]
+async fn at_an_ordered_destination_only_the_head_of_each_aggregate_is_due() {
+    let desk = Desk::open().await;
+    let id = desk.webhook().await;
+    let due = "outbox where isfinite(next_attempt_at)";
+    desk.shop.db.emit(&desk.shop.tenant, 3).await;
+    assert_eq!(desk.shop.db.count(due).await, 3);
+    let path = format!("/admin/destinations/{id}");
+    assert_eq!(desk.patch(&path, &json!({"ordered": true})).await.status, 200);
+    assert_eq!(desk.shop.db.count(due).await, 1);
+    desk.shop.db.emit(&desk.shop.tenant, 3).await;
+    assert_eq!(desk.shop.db.count(&format!("{due} and id = 1")).await, 1);
+    assert_eq!(desk.shop.db.count(due).await, 1);
+    assert_eq!(desk.post("/admin/outbox/1/discard", &json!({"reason": "x"})).await.status, 200);
+    assert_eq!(desk.shop.db.count(&format!("{due} and id = 2")).await, 1);
+    // One that is sent again stands before those that came after it.
+    desk.shop.db.execute("update outbox set dead_lettered_at = now() where id = 2; update outbox set next_attempt_at = now() where id = 3").await;
+    assert_eq!(desk.post("/admin/outbox/2/requeue", &json!({})).await.status, 200);
+    assert_eq!(desk.shop.db.count(&format!("{due} and id = 2")).await, 1);
+    assert_eq!(desk.shop.db.count(&format!("{due} and discarded_at is null")).await, 1);
+    assert_eq!(desk.patch(&path, &json!({"ordered": false})).await.status, 200);
+    assert_eq!(desk.shop.db.count(due).await, 6);
+}

@@ -1,0 +1,41 @@
+//! How long batches take, from their claim to their last answer.
+
+use std::collections::HashMap;
+
+use tokio::time::Instant;
+
+/// Kept for the metrics of one invocation.
+const MOST: usize = 100;
+
+#[derive(Default)]
+pub(crate) struct BatchTimes {
+    under_way: HashMap<u64, (Instant, usize)>,
+    last: u64,
+    done_ms: Vec<f64>,
+}
+
+impl BatchTimes {
+    /// A batch of so many parcels; its number.
+    pub(crate) fn begin(&mut self, claimed_at: Instant, parcels: usize) -> u64 {
+        self.last += 1;
+        self.under_way.insert(self.last, (claimed_at, parcels));
+        self.last
+    }
+
+    /// One parcel of it has ended.
+    pub(crate) fn end(&mut self, batch: u64, now: Instant) {
+        let Some((begun, left)) = self.under_way.get_mut(&batch) else { return };
+        *left -= 1;
+        if *left == 0 {
+            let took_ms = (now - *begun).as_secs_f64() * 1000.0;
+            self.under_way.remove(&batch);
+            if self.done_ms.len() < MOST {
+                self.done_ms.push(took_ms);
+            }
+        }
+    }
+
+    pub(crate) fn done_ms(&self) -> &[f64] {
+        &self.done_ms
+    }
+}

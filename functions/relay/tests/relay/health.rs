@@ -1,0 +1,163 @@
+//! Destinations that fail again and again, ask for less, or come back.
+
+use std::time::Duration;
+
+use relay::Limits;
+use shared::testing::{Seed, TestDb};
+
+use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
+
+/// As if the breaker's pause were over.
+async fn time_for_a_probe(db: &TestDb) {
+    db.execute(
+        "update destination_health set open_until = now() - interval '1 ms' where open_until is not null",
+    )
+    .await;
+}
+
+async fn all_due(db: &TestDb) {
+    db.execute("update outbox set next_attempt_at = now() where processed_at is null").await;
+}
+
+#[tokio::test]
+async fn while_its_breaker_is_open_a_destinations_events_wait_without_using_attempts_and_a_probe_goes_through()
+ {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let (failing, watching) = (Partner::start(|_| async { 503.to_status() }).await, Partner::content().await);
+    let destination = db.destination(&tenant, &failing.url, &["inbox.exception"]).await;
+    db.destination(&tenant, &watching.url, &["destination.disabled", "destination.recovered"]).await;
+    db.emit(&tenant, 200).await;
+    let relay = relay(&db);
+    let summary = drain(&relay).await;
+    assert_eq!(summary.breakers_opened, 1);
+    assert!((20..=40).contains(&summary.failed), "{summary:?}");
+    all_due(&db).await;
+    let before = failing.received().len();
+    drain(&relay).await;
+    assert_eq!(failing.received().len(), before);
+    let untouched = rows(&db).await.iter().filter(|row| row.attempts == 0 && !row.processed).count();
+    assert!(untouched >= 160, "{untouched}");
+
+    let pause = "select extract(epoch from max(open_until) - now())::float8 from destination_health where open_until is not null";
+    let first: f64 = db.scalar(pause).await;
+    assert!(first <= 10.0, "{first}");
+    time_for_a_probe(&db).await;
+    assert_eq!(drain(&relay).await.claimed, 1, "one probe");
+    let second: f64 = db.scalar(pause).await;
+    assert!(second > 15.0 && second <= 20.0, "{second}");
+
+    failing.answer(|_| async { 200.to_status() });
+    assert_eq!(drain(&relay).await.claimed, 0);
+    time_for_a_probe(&db).await;
+    all_due(&db).await;
+    drain(&relay).await;
+    drain(&relay).await;
+    assert!(rows(&db).await.iter().all(|row| row.processed));
+    let told: Vec<String> = watching
+        .received()
+        .iter()
+        .map(|received| {
+            let event: serde_json::Value = serde_json::from_slice(&received.body).unwrap();
+            assert_eq!(event["data"]["destinationId"], destination.id.to_string());
+            event["type"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(told, ["destination.disabled", "destination.recovered"]);
+    assert_eq!(db.count("destination where state = 'active'").await, 2);
+    db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn several_relays_send_one_probe() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let failing = Partner::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        500.to_status()
+    })
+    .await;
+    db.destination(&tenant, &failing.url, &["inbox.exception"]).await;
+    db.emit(&tenant, 50).await;
+    drain(&relay(&db)).await;
+    time_for_a_probe(&db).await;
+    all_due(&db).await;
+    let before = failing.received().len();
+    let relays: Vec<_> = (0..4).map(|_| relay(&db)).collect();
+    futures_util::future::join_all(relays.iter().map(drain)).await;
+    assert_eq!(failing.received().len(), before + 1);
+}
+
+#[tokio::test]
+async fn one_poisoned_event_stops_no_other() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner =
+        Partner::start(|received| async move { if received.id() == 1 { 422 } else { 200 }.to_status() })
+            .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.execute("update destination set max_attempts = 40").await;
+    db.emit(&tenant, 1).await;
+    let relay = relay(&db);
+    for _ in 0..30 {
+        assert_eq!(drain(&relay).await.failed, 1);
+        all_due(&db).await;
+    }
+    db.emit(&tenant, 30).await;
+    let summary = drain(&relay).await;
+    assert_eq!((summary.delivered, summary.failed, summary.breakers_opened), (30, 1, 0));
+}
+
+#[tokio::test]
+async fn a_destination_gets_no_more_in_a_second_than_it_takes() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::content().await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.execute("update destination set max_per_second = 5").await;
+    db.emit(&tenant, 30).await;
+    let (one, other) = (relay_with(&db, hasty()), relay_with(&db, hasty()));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let watch = Duration::from_millis(2_500);
+    let (first, second) = tokio::join!(one.run_once(watch, deadline), other.run_once(watch, deadline));
+    let delivered = first.unwrap().delivered + second.unwrap().delivered;
+    let received = partner.received();
+    assert!((10..=18).contains(&delivered), "{delivered}");
+    for (index, event) in received.iter().enumerate().skip(10) {
+        // A second's worth may go at once; beyond that, ten take a second at the least.
+        let apart = event.at - received[index - 10].at;
+        assert!(
+            apart > Duration::from_millis(800),
+            "number {index} came {apart:?} after number {}",
+            index - 10
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_failing_events_spread_their_next_tries() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::start(|_| async { 500.to_status() }).await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 1000).await;
+    let mut limits = Limits::default();
+    limits.breaker.after = i32::MAX;
+    assert_eq!(drain(&relay_with(&db, limits)).await.failed, 1000);
+    let settled_to_next: Vec<f64> = sqlx::query_scalar(
+        "select extract(epoch from next_attempt_at - (select max(last_failure_at) from destination_health))::float8 from outbox",
+    )
+    .fetch_all(&mut db.owner().await)
+    .await
+    .unwrap();
+    // Within each batch that failed together the next tries lie over a whole second.
+    let mut tenths: Vec<i64> = settled_to_next.iter().map(|secs| (secs * 100.0).floor() as i64).collect();
+    tenths.sort_unstable();
+    let mut most = 0;
+    for window in tenths.chunk_by(|a, b| a == b) {
+        most = most.max(window.len());
+    }
+    assert!(most < 150, "{most} of 1000 are due in the same hundredth of a second");
+    tenths.dedup();
+    assert!(tenths.len() > 60, "{} different hundredths", tenths.len());
+}

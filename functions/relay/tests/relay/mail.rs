@@ -1,0 +1,88 @@
+//! Confirmations by mail, sent through a stand-in of SES.
+
+use axum::Json;
+use serde_json::{Value, json};
+use shared::mailer::Mailer;
+use shared::testing::{Seed, Tenant, TestDb};
+
+use crate::standins::aws_at;
+use crate::support::{Partner, ToStatus, drain, relay, rows};
+
+/// An allocation of the first order's first SKU: its line, its ledger and its event.
+async fn allocate(db: &TestDb, tenant: &Tenant, qty: i64) {
+    let (tenant, order, sku) = (tenant.id, tenant.orders[0], tenant.skus[0]);
+    db.execute(format!(
+        "select holdfast.move('{tenant}', '{order}', (select customer_id from wholesale_order where id = '{order}'),
+           array['{sku}'::uuid], array[{qty}::bigint], 'allocate', 'test')"
+    ))
+    .await;
+}
+
+async fn mail_destination(db: &TestDb, tenant: &Tenant, url: &str) {
+    let mail = db.destination(tenant, url, &["*"]).await;
+    db.execute(format!("update destination set kind = 'email' where id = '{}'", mail.id)).await;
+}
+
+#[tokio::test]
+async fn the_account_manager_is_told_what_was_allocated_and_what_is_left() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { skus: 2, ..Seed::default() }).await;
+    let ses = Partner::start(|_| async { Json(json!({"MessageId": "1"})) }).await;
+    mail_destination(&db, &tenant, "mailto:orders@brand.example").await;
+    allocate(&db, &tenant, 4).await;
+    let mut relay = relay(&db);
+    relay.mailer = Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), None));
+    // The other event of an allocation, the SKU's, is no matter for a mail: done without one.
+    assert_eq!(drain(&relay).await.delivered, 2);
+    let received = ses.received();
+    assert_eq!(received.len(), 1);
+    let mail: Value = serde_json::from_slice(&received[0].body).unwrap();
+    assert_eq!(mail["FromEmailAddress"], "orders@brand.example");
+    assert_eq!(mail["Destination"]["ToAddresses"], json!(["ann@tenant.test"]));
+    let simple = &mail["Content"]["Simple"];
+    assert_eq!(simple["Subject"]["Data"], "Allocated: 4 × SKU-0001 for order SO-1");
+    let text = simple["Body"]["Text"]["Data"].as_str().unwrap();
+    for part in [
+        "Hello Ann",
+        "4 × SKU-0001 (Parka)",
+        "Boutique",
+        "2 left available",
+        "8 units of the order are left",
+        "SKU-0001: 2 of 6",
+        "SKU-0002: 6 of 6",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(
+        simple["Body"]["Html"]["Data"].as_str().unwrap().contains("<td>SKU-0002</td><td>6</td><td>6</td>")
+    );
+}
+
+#[tokio::test]
+async fn a_mail_that_cannot_be_sent_waits_and_one_that_is_refused_for_good_is_a_dead_letter() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let ses = Partner::start(|_| async { (503.to_status(), Json(json!({"message": "later"}))) }).await;
+    mail_destination(&db, &tenant, "").await;
+    db.execute("update destination set event_types = '{order.line_allocated}'").await;
+    allocate(&db, &tenant, 1).await;
+    let mut relay = relay(&db);
+    assert_eq!(drain(&relay).await.failed, 1);
+    assert!(rows(&db).await[0].last_error.as_ref().unwrap().contains("sends no mails"));
+    for (from, error) in [(None, "EMAIL_FROM"), (Some("a@brand.example".to_owned()), "SES")] {
+        relay.mailer = Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), from));
+        db.execute("update outbox set next_attempt_at = now()").await;
+        let summary = drain(&relay).await;
+        assert_eq!((summary.failed, summary.dead_lettered), (1, 0));
+        let row = &rows(&db).await[0];
+        assert!(row.last_error.as_ref().unwrap().contains(error), "{row:?}");
+    }
+    ses.answer(|_| async {
+        let headers = [("x-amzn-errortype", "MessageRejected")];
+        (400.to_status(), headers, Json(json!({"message": "Email address is not verified."})))
+    });
+    db.execute("update outbox set next_attempt_at = now()").await;
+    assert_eq!(drain(&relay).await.dead_lettered, 1);
+    let row = &rows(&db).await[0];
+    assert!(row.last_error.as_ref().unwrap().contains("not verified"), "{row:?}");
+}

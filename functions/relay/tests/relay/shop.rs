@@ -1,0 +1,257 @@
+//! Stock pushed to a shop.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+use shared::testing::{Seed, Tenant, TestDb};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
+
+/// A shop that knows the items of all SKUs of a seeded tenant, and what was set.
+#[derive(Clone, Default)]
+struct Shop {
+    set: Arc<Mutex<Vec<(String, i64)>>>,
+    /// What the next push is answered with.
+    answer: Arc<Mutex<Option<Value>>>,
+    delay: Duration,
+}
+
+impl Shop {
+    async fn open(self) -> Partner {
+        Partner::start(move |received| {
+            let shop = self.clone();
+            async move {
+                let request: Value = serde_json::from_slice(&received.body).unwrap();
+                let query = request["query"].as_str().unwrap();
+                if query.contains("inventoryItems") {
+                    let code = request["variables"]["code"].as_str().unwrap();
+                    let code = code.strip_prefix("sku:\"").unwrap().strip_suffix('"').unwrap();
+                    return Json(json!({"data": {"location": {"id": "gid://shopify/Location/1"}, "inventoryItems": {"nodes": [
+                        {"id": "gid://shopify/InventoryItem/0", "sku": format!("{code}-B")},
+                        {"id": format!("gid://shopify/InventoryItem/{code}"), "sku": code}]}}}))
+                    .into_response();
+                }
+                assert!(query.contains("inventorySetQuantities") && query.contains("@idempotent(key: $key)"), "{query}");
+                tokio::time::sleep(shop.delay).await;
+                let answer = shop.answer.lock().unwrap().clone();
+                if let Some(answer) = answer {
+                    return Json(answer).into_response();
+                }
+                let input = &request["variables"]["input"];
+                let quantity = &input["quantities"][0];
+                assert_eq!((&input["name"], &quantity["changeFromQuantity"]), (&json!("available"), &Value::Null));
+                assert_eq!(quantity["locationId"], "gid://shopify/Location/1");
+                let item = quantity["inventoryItemId"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+                shop.set.lock().unwrap().push((item, quantity["quantity"].as_i64().unwrap()));
+                Json(json!({"data": {"inventorySetQuantities": {"userErrors": []}}})).into_response()
+            }
+        })
+        .await
+    }
+
+    fn set(&self) -> Vec<(String, i64)> {
+        self.set.lock().unwrap().clone()
+    }
+}
+
+async fn connect(db: &TestDb, tenant: &Tenant, url: &str) -> Uuid {
+    let shop = db.destination(tenant, url, &["sku.ats_changed"]).await;
+    db.execute(format!("update destination set kind = 'shopify_inventory' where id = '{}'", shop.id)).await;
+    shop.id
+}
+
+/// Moves a SKU's stock by `delta`, with its ledger line and its event, in one transaction.
+async fn change(db: &TestDb, tenant: &Tenant, sku: usize, delta: i64) {
+    let (tenant, sku) = (tenant.id, tenant.skus[sku]);
+    db.execute(format!(
+        "begin;
+         insert into stock_ledger (tenant_id, sku_id, on_hand_delta, entry_type, actor) values ('{tenant}', '{sku}', {delta}, 'count', 'test');
+         with moved as (
+           update sku_position set on_hand = on_hand + {delta}, event_sequence = event_sequence + 1
+           where tenant_id = '{tenant}' and sku_id = '{sku}'
+           returning event_sequence as sequence, on_hand + on_order - allocated as ats)
+         select holdfast.emit('{tenant}', array[row('sku.ats_changed', 'sku', '{sku}', sequence, null,
+           format('{{\"atsAfter\":%s}}', ats))::holdfast.event]) from moved;
+         commit"
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn all_due_changes_of_a_sku_go_out_as_one_push_of_its_ats() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { skus: 2, ..Seed::default() }).await;
+    let shop = Shop::default();
+    let partner = shop.clone().open().await;
+    connect(&db, &tenant, &partner.url).await;
+    for _ in 0..10 {
+        change(&db, &tenant, 0, 1).await;
+        change(&db, &tenant, 1, 2).await;
+    }
+    let summary = drain(&relay(&db)).await;
+    assert_eq!((summary.claimed, summary.delivered), (20, 20));
+    let mut set = shop.set();
+    set.sort();
+    assert_eq!(set, [("SKU-0001".into(), 16), ("SKU-0002".into(), 26)]);
+    assert!(rows(&db).await.iter().all(|row| row.processed && row.attempts == 1));
+    let first = partner
+        .received()
+        .into_iter()
+        .find(|r| String::from_utf8_lossy(&r.body).contains("inventorySet"))
+        .unwrap();
+    assert!(first.header("x-shopify-access-token").starts_with("whsec_"), "the destination's secret");
+    // The item was looked up once, and is kept.
+    assert_eq!(db.count("shopify_inventory_item").await, 2);
+    let requests = partner.received().len();
+    assert_eq!(requests, 4);
+    db.execute("update destination set location_id = 'gid://shopify/Location/1'").await;
+    change(&db, &tenant, 0, -3).await;
+    drain(&relay(&db)).await;
+    assert_eq!(
+        (partner.received().len(), shop.set().last().unwrap().clone()),
+        (requests + 1, ("SKU-0001".into(), 13))
+    );
+}
+
+#[tokio::test]
+async fn after_all_is_quiet_the_last_push_carries_the_final_ats() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { skus: 2, ..Seed::default() }).await;
+    let shop = Shop { delay: Duration::from_millis(3), ..Shop::default() };
+    let partner = shop.clone().open().await;
+    connect(&db, &tenant, &partner.url).await;
+    let mut limits = hasty();
+    (limits.attempt, limits.lease, limits.look_every) =
+        (Duration::from_secs(5), Duration::from_secs(30), Duration::from_millis(2));
+    for round in 0..12 {
+        let relays = [relay_with(&db, limits), relay_with(&db, limits)];
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let writing = async {
+            for step in 0..10 {
+                change(&db, &tenant, step % 2, if (step + round) % 3 == 0 { 2 } else { -1 }).await;
+            }
+        };
+        let watch = Duration::from_millis(300);
+        let (first, second, ()) =
+            tokio::join!(relays[0].run_once(watch, deadline), relays[1].run_once(watch, deadline), writing);
+        first.unwrap();
+        second.unwrap();
+        while db.count("outbox where processed_at is null").await > 0 {
+            assert!(Instant::now() < deadline);
+            drain(&relays[0]).await;
+        }
+        for (sku, id) in tenant.skus.iter().enumerate() {
+            let ats: i64 = sqlx::query_scalar(
+                "select on_hand + on_order - allocated from sku_position where sku_id = $1",
+            )
+            .bind(id)
+            .fetch_one(&mut db.owner().await)
+            .await
+            .unwrap();
+            let code = format!("SKU-{:04}", sku + 1);
+            let last = shop.set().into_iter().rev().find(|(item, _)| *item == code).unwrap().1;
+            assert_eq!(last, ats, "round {round}, {code}");
+        }
+    }
+    println!("{} pushes for {} changes", shop.set().len(), db.count("outbox").await);
+    assert!(shop.set().len() < 120);
+    db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn what_the_shop_will_never_take_is_a_dead_letter_at_once_and_what_it_may_take_later_is_tried_again() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let shop = Shop::default();
+    let partner = shop.clone().open().await;
+    connect(&db, &tenant, &partner.url).await;
+    let user_error = |code: &str| {
+        Some(
+            json!({"data": {"inventorySetQuantities": {"userErrors": [{"code": code, "field": null, "message": "no"}]}}}),
+        )
+    };
+    for (code, dead) in [("ITEM_NOT_STOCKED_AT_LOCATION", true), ("IDEMPOTENCY_CONCURRENT_REQUEST", false)] {
+        change(&db, &tenant, 0, 1).await;
+        *shop.answer.lock().unwrap() = user_error(code);
+        let summary = drain(&relay(&db)).await;
+        assert_eq!((summary.failed, summary.dead_lettered), (1, u64::from(dead)), "{code}");
+    }
+    let rows_now = rows(&db).await;
+    assert!(
+        rows_now[0].dead && rows_now[0].last_error.as_ref().unwrap().starts_with("ITEM_NOT_STOCKED"),
+        "{rows_now:?}"
+    );
+    assert!(!rows_now[1].dead);
+    *shop.answer.lock().unwrap() = None;
+    db.execute("update outbox set next_attempt_at = now() where dead_lettered_at is null").await;
+    assert_eq!(drain(&relay(&db)).await.delivered, 1);
+
+    *shop.answer.lock().unwrap() = Some(json!({"errors": [{"message": "Internal error"}]}));
+    change(&db, &tenant, 0, 1).await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    assert!(rows(&db).await[2].last_error.as_ref().unwrap().contains("Internal error"));
+    db.execute("update sku set code = 'GONE \"x\"'; delete from shopify_inventory_item; update outbox set next_attempt_at = now() where processed_at is null and dead_lettered_at is null").await;
+    partner.answer(|_| async {
+        Json(json!({"data": {"location": {"id": "l"}, "inventoryItems": {"nodes": []}}}))
+    });
+    assert_eq!(drain(&relay(&db)).await.dead_lettered, 1);
+    assert!(rows(&db).await[2].last_error.as_ref().unwrap().contains("no item with SKU GONE"));
+}
+
+#[tokio::test]
+async fn a_throttled_shop_is_left_alone_for_as_long_as_it_asks() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { skus: 3, ..Seed::default() }).await;
+    let shop = Shop::default();
+    let partner = shop.clone().open().await;
+    let destination = connect(&db, &tenant, &partner.url).await;
+    *shop.answer.lock().unwrap() = Some(
+        json!({"errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],
+        "extensions": {"cost": {"requestedQueryCost": 400, "throttleStatus": {"currentlyAvailable": 0, "restoreRate": 50}}}}),
+    );
+    change(&db, &tenant, 0, 1).await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    *shop.answer.lock().unwrap() = None;
+    change(&db, &tenant, 1, 1).await;
+    assert_eq!(drain(&relay(&db)).await.claimed, 0, "the whole shop waits");
+    let wait_secs: f64 =
+        db.scalar("select extract(epoch from paced_until - now())::float8 from destination_health").await;
+    assert!(wait_secs > 5.0 && wait_secs <= 8.0, "{wait_secs}");
+    db.execute(
+        "update destination_health set paced_until = now(); update outbox set next_attempt_at = now()",
+    )
+    .await;
+    assert_eq!(drain(&relay(&db)).await.delivered, 2);
+
+    partner.answer(|_| async { (429.to_status(), [("retry-after", "30")]) });
+    change(&db, &tenant, 2, 1).await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    let wait_secs: f64 =
+        db.scalar("select extract(epoch from paced_until - now())::float8 from destination_health").await;
+    assert!(wait_secs > 25.0 && wait_secs <= 30.0, "{wait_secs}");
+    assert_eq!(db.count(&format!("destination where id = '{destination}' and state = 'active'")).await, 1);
+}
+
+#[tokio::test]
+async fn the_lost_rows_of_a_sku_come_back_as_one_push() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let shop = Shop::default();
+    let partner = shop.clone().open().await;
+    connect(&db, &tenant, &partner.url).await;
+    for _ in 0..5 {
+        change(&db, &tenant, 0, 1).await;
+    }
+    db.execute(
+        "update outbox set attempts = 1, lease_token = gen_random_uuid(), leased_until = now() - interval '1 s',
+         next_attempt_at = now()",
+    )
+    .await;
+    assert_eq!(drain(&relay(&db)).await.delivered, 5);
+    assert_eq!(shop.set(), [("SKU-0001".into(), 11)]);
+}

@@ -1,0 +1,214 @@
+//! Stand-ins and verifiers of other makers, in the Python that HOLDFAST_TEST_PYTHON names: left out where it is not set.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use relay::Helpers;
+use serde_json::{Value, json};
+use shared::mailer::Mailer;
+use shared::scheduler::{Asked, Scheduler};
+use shared::testing::{Seed, TestDb};
+use tokio::time::Instant;
+
+use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay, relay_with};
+
+/// AWS as it is found at this address.
+pub fn aws_at(endpoint: &str) -> SdkConfig {
+    let credentials = aws_sdk_scheduler::config::Credentials::new("test", "test", None, None, "test");
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("eu-west-1"))
+        .credentials_provider(aws_sdk_scheduler::config::SharedCredentialsProvider::new(credentials))
+        .endpoint_url(endpoint)
+        .build()
+}
+
+fn python() -> Option<String> {
+    let python = std::env::var("HOLDFAST_TEST_PYTHON").ok().filter(|path| !path.is_empty());
+    if python.is_none() {
+        println!("left out: HOLDFAST_TEST_PYTHON is not set");
+    }
+    python
+}
+
+/// moto's server.
+struct Moto {
+    server: Child,
+    url: String,
+}
+
+impl Moto {
+    async fn start() -> Option<Self> {
+        let python = python()?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = Command::new(python)
+            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let moto = Self { server, url: format!("http://127.0.0.1:{port}") };
+        let begun = Instant::now();
+        while reqwest::get(format!("{}/moto-api/data.json", moto.url)).await.is_err() {
+            assert!(begun.elapsed() < PATIENCE * 3, "moto does not answer");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Some(moto)
+    }
+
+    fn scheduler(&self) -> Scheduler {
+        let arn = |what: &str| format!("arn:aws:{what}");
+        Scheduler::new(
+            &aws_at(&self.url),
+            arn("lambda:eu-west-1:123456789012:function:relay"),
+            arn("iam::123456789012:role/scheduler"),
+            None,
+        )
+    }
+
+    async fn schedules(&self) -> Vec<Value> {
+        let client = aws_sdk_scheduler::Client::new(&aws_at(&self.url));
+        let mut all = Vec::new();
+        for schedule in client.list_schedules().send().await.unwrap().schedules() {
+            let whole = client.get_schedule().name(schedule.name().unwrap()).send().await.unwrap();
+            all.push(json!({"name": whole.name(), "expression": whole.schedule_expression(),
+                "input": whole.target().unwrap().input(), "after": whole.action_after_completion().unwrap().as_str()}));
+        }
+        all
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[tokio::test]
+async fn asking_twice_under_one_name_is_asking_once() {
+    let Some(moto) = Moto::start().await else { return };
+    let at = jiff::Timestamp::from_second(4_102_444_800).unwrap();
+    for expected in [Asked::Now, Asked::Before] {
+        let asked = moto.scheduler().once_at("holdfast-relay-1-1", at, &json!({"helper": 1})).await.unwrap();
+        assert_eq!(asked, expected);
+    }
+    let schedules = moto.schedules().await;
+    assert_eq!(
+        schedules,
+        [
+            json!({"name": "holdfast-relay-1-1", "expression": "at(2100-01-01T00:00:00)", "input": "{\"helper\":1}",
+            "after": "DELETE"})
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_relay_that_runs_out_of_time_asks_for_helpers_and_only_then() {
+    let Some(moto) = Moto::start().await else { return };
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        200.to_status()
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 2_000).await;
+    let mut limits = hasty();
+    (limits.in_flight_each, limits.lease) = (4, Duration::from_secs(30));
+    for (max, asked) in [(0, 0), (3, 3), (3, 3)] {
+        let mut relay = relay_with(&db, limits);
+        relay.ambient.now = || jiff::Timestamp::from_second(1_800_000_030).unwrap();
+        relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max });
+        relay.run_once(Duration::ZERO, Instant::now() + Duration::from_millis(900)).await.unwrap();
+        assert_eq!(moto.schedules().await.len(), asked);
+    }
+    assert_eq!(moto.schedules().await[0]["expression"], "at(2027-01-15T08:01:00)");
+    // A drain that got everything done asks nobody, and one without Scheduler is none the worse.
+    db.execute("delete from outbox").await;
+    let mut relay = relay_with(&db, limits);
+    relay.ambient.now = || jiff::Timestamp::from_second(1_800_000_630).unwrap();
+    relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max: 3 });
+    drain(&relay).await;
+    assert_eq!(moto.schedules().await.len(), 3);
+    db.emit(&tenant, 2_000).await;
+    let gone = Scheduler::new(&aws_at("http://127.0.0.1:9"), "arn:aws:x".into(), "arn:aws:y".into(), None);
+    relay.helpers = Some(Helpers { scheduler: gone, max: 3 });
+    let summary = relay.run_once(Duration::ZERO, Instant::now() + Duration::from_millis(900)).await.unwrap();
+    assert!(summary.delivered > 0 && summary.delivered < 2_000);
+}
+
+#[tokio::test]
+async fn a_confirmation_is_taken_by_another_makers_ses() {
+    let Some(moto) = Moto::start().await else { return };
+    let aws = aws_at(&moto.url);
+    let client = aws_sdk_sesv2::Client::new(&aws);
+    client.create_email_identity().email_identity("orders@brand.example").send().await.unwrap();
+    let mail = shared::email::Mail {
+        to: "ann@tenant.test".into(),
+        subject: "Allocated: 1 × A".into(),
+        text: "text".into(),
+        html: "<p>html</p>".into(),
+    };
+    let mailer = Mailer::new(&aws, Some("orders@brand.example".into()));
+    assert_eq!(mailer.send(&mail, "").await, shared::delivery::Attempt::Delivered);
+}
+
+/// Reads cases from standard input and verifies each with the official library.
+const VERIFY: &str = "
+import json, sys
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+for case in json.load(sys.stdin):
+    Webhook(case['secret']).verify(case['body'], case['headers'])
+    try:
+        Webhook(case['secret']).verify(case['body'] + ' ', case['headers'])
+        sys.exit('a changed body passed')
+    except WebhookVerificationError:
+        pass
+print('verified')
+";
+
+#[tokio::test]
+async fn the_official_library_verifies_what_is_sent_with_either_of_two_live_secrets() {
+    let Some(python) = python() else { return };
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::content().await;
+    let destination = db.destination(&tenant, &partner.url, &["*"]).await;
+    let newer = shared::destinations::new_secret();
+    db.execute(format!(
+        "update destination_secret set retires_at = now() + interval '1 h';
+         insert into destination_secret (tenant_id, destination_id, secret) values ('{}', '{}', '{newer}')",
+        tenant.id, destination.id
+    ))
+    .await;
+    db.emit(&tenant, 3).await;
+    drain(&relay(&db)).await;
+    let cases: Vec<Value> = partner
+        .received()
+        .iter()
+        .flat_map(|received| {
+            let headers: serde_json::Map<String, Value> =
+                ["webhook-id", "webhook-timestamp", "webhook-signature"]
+                    .map(|name| (name.to_owned(), received.header(name).into()))
+                    .into_iter()
+                    .collect();
+            let body = String::from_utf8(received.body.to_vec()).unwrap();
+            [&destination.secret, &newer]
+                .map(|secret| json!({"secret": secret, "body": body, "headers": headers}))
+        })
+        .collect();
+    assert_eq!(cases.len(), 6);
+    let mut verifier = Command::new(python)
+        .args(["-c", VERIFY])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    serde_json::to_writer(verifier.stdin.take().unwrap(), &cases).unwrap();
+    let output = verifier.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "verified");
+}

@@ -1,0 +1,201 @@
+//! What was kept for a person: listed, retried after the fix, settled.
+
+use shared::auth::Scope;
+use shared::exceptions::{self, List, Settlement};
+use shared::http::{Incoming, respond};
+use shared::idempotency::once;
+use shared::testing::fresh_key;
+use uuid::Uuid;
+
+use super::*;
+
+async fn id_of(shop: &Shop, event_id: &str) -> Uuid {
+    text(shop, &format!("select id::text from inbox_exception where event_id = '{event_id}'"))
+        .await
+        .parse()
+        .unwrap()
+}
+
+/// As the console wires it.
+pub async fn retry(shop: &Shop, event_id: &str) -> Reply {
+    retry_by_id(shop, id_of(shop, event_id).await).await
+}
+
+async fn retry_by_id(shop: &Shop, id: Uuid) -> Reply {
+    let path = format!("/admin/exceptions/{id}/retry");
+    let event = Event::post(&path).bearer(&shop.tenant.token()).key(&fresh_key()).json(&json!({}));
+    let (endpoint, incoming) = (shop.db.endpoint(), Incoming::read(event.request()));
+    let admitted = endpoint.mutation(&incoming, Scope::OutboxAdmin, Ok(path), |_| Ok(())).await;
+    let (call, ()) = admitted.unwrap();
+    let answer = once(&endpoint.db, &call, &id, |connection, call, id| {
+        Box::pin(exceptions::retry(connection, call, id))
+    })
+    .await;
+    Reply::from(respond(answer, "x"))
+}
+
+async fn settle(shop: &Shop, id: Uuid, body: Value) -> Reply {
+    let path = format!("/admin/shortfalls/{id}/settle");
+    let event = Event::post(&path).bearer(&shop.tenant.token()).key(&fresh_key()).json(&body);
+    let (endpoint, incoming) = (shop.db.endpoint(), Incoming::read(event.request()));
+    let admitted = endpoint.mutation(&incoming, Scope::OutboxAdmin, Ok(path), exceptions::read_note).await;
+    let (call, note) = match admitted {
+        Ok(admitted) => admitted,
+        Err(problem) => return Reply::from(respond(Err(problem), "x")),
+    };
+    let settlement = Settlement { id, note };
+    let answer = once(&endpoint.db, &call, &settlement, |connection, call, what| {
+        Box::pin(exceptions::settle(connection, call, what))
+    })
+    .await;
+    Reply::from(respond(answer, "x"))
+}
+
+/// How a list reads its parameters.
+type ReadList = fn(&[(String, String)]) -> Result<List, shared::error::Problem>;
+
+async fn list(shop: &Shop, list: ReadList, query: &[(&str, &str)]) -> Reply {
+    let query: Vec<(String, String)> =
+        query.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let endpoint = shop.db.endpoint();
+    let event = Event::get("/admin/exceptions").bearer(&shop.tenant.token());
+    let (caller, list) =
+        endpoint.reader(&Incoming::read(event.request()), Scope::OutboxAdmin, list(&query)).await.unwrap();
+    Reply::from(respond(list.answer(&endpoint.db, &caller).await, "x"))
+}
+
+#[tokio::test]
+async fn an_exception_is_retried_after_the_fix_and_moves_only_what_was_not_moved() {
+    let (shop, webhook) = open(Seed { skus: 2, ..Seed::default() }).await;
+    let mut body = order(1, &[(11, 0, 2), (12, 1, 3)]);
+    body["line_items"][1]["sku"] = json!("NEW-1");
+    took(&webhook, "1", "orders/create", &body).await;
+    // Meanwhile the order goes on.
+    took(&webhook, "2", "refunds/create", &refund(1, &[(91, 12, 1, "cancel")])).await;
+    assert_eq!(positions(&shop).await, "6 2, 6 0");
+    let reply = retry(&shop, "1").await;
+    let document = reply.json();
+    assert_eq!(
+        (reply.status, &document["resolvedAt"], &document["attempts"]),
+        (200, &Value::Null, &json!(2))
+    );
+    let sku = shop.tenant.skus[1];
+    shop.db.execute(format!("update sku set code = 'NEW-1' where id = '{sku}'")).await;
+    let document = retry(&shop, "1").await.json();
+    assert!(
+        document["resolvedAt"].is_string() && document["resolvedBy"].as_str().unwrap().starts_with("user:"),
+        "{document}"
+    );
+    assert_eq!(positions(&shop).await, "6 2, 6 2");
+    assert_eq!(shop.db.count("allocation_ledger where actor like 'user:%' and qty = 2").await, 1);
+    let again = retry(&shop, "1").await;
+    assert_eq!((again.status, again.error().as_deref()), (409, Some("exception_resolved")));
+    assert_eq!((retry_by_id(&shop, Uuid::new_v4()).await).error().as_deref(), Some("not_found"));
+    assert_eq!(shop.db.count("outbox where event_type = 'inbox.exception'").await, 1);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn exceptions_are_listed_newest_first_page_by_page() {
+    let (shop, webhook) = open(Seed::default()).await;
+    for n in 1..=5 {
+        took(&webhook, &format!("w{n}"), "orders/create", &json!({"id": n, "line_items": "none"})).await;
+    }
+    let page = list(&shop, List::exceptions, &[("limit", "3"), ("state", "open")]).await.json();
+    let ids = |page: &Value| {
+        page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|i| i["eventId"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&page), ["w5", "w4", "w3"]);
+    let first = &page["items"][0];
+    assert_eq!(
+        (first["provider"].as_str(), first["topic"].as_str()),
+        (Some("shopify:alder.myshopify.com"), Some("orders/create"))
+    );
+    assert_eq!(first["excerpt"], json!(r#"{"id":5,"line_items":"none"}"#));
+    let rest = list(&shop, List::exceptions, &[("limit", "3"), ("after", page["next"].as_str().unwrap())])
+        .await
+        .json();
+    assert_eq!((ids(&rest), &rest["next"]), (vec!["w2".to_owned(), "w1".to_owned()], &Value::Null));
+    assert_eq!(list(&shop, List::exceptions, &[("state", "resolved")]).await.json()["items"], json!([]));
+    for wrong in [[("state", "closed")], [("after", "x")], [("colour", "x")]] {
+        let query: Vec<(String, String)> = wrong.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+        assert_eq!(List::exceptions(&query).unwrap_err().error, "invalid_query");
+    }
+    let nowhere = Uuid::new_v4().to_string();
+    assert_eq!(
+        list(&shop, List::exceptions, &[("after", &nowhere)]).await.error().as_deref(),
+        Some("invalid_query")
+    );
+}
+
+#[tokio::test]
+async fn what_an_unknown_shop_sent_is_kept_and_becomes_its_tenants_when_it_is_known() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let body = order(1, &[(11, 0, 2)]).to_string();
+    let event = signed("New.myshopify.com", "1", "orders/create", body.as_bytes());
+    assert_eq!(send(&webhook, &event).await.json(), received());
+    assert_eq!(
+        shop.db
+            .count("inbox_exception where tenant_id is null and provider = 'shopify:new.myshopify.com'")
+            .await,
+        1
+    );
+    assert_eq!(shop.db.count("webhook_inbox").await, 1);
+    assert_eq!(shop.db.count("outbox").await, 0);
+    let mut app = shop.db.app().await;
+    let seen: i64 =
+        sqlx::query_scalar("select count(*) from inbox_exception").fetch_one(&mut app).await.unwrap();
+    assert_eq!(seen, 0, "a query that forgets its tenant sees nothing of it");
+    assert_eq!(list(&shop, List::exceptions, &[]).await.json()["items"], json!([]));
+    let tenant = shop.tenant.id;
+    shop.db
+        .execute(format!(
+            "insert into shopify_shop (domain, tenant_id) values ('new.myshopify.com', '{tenant}')"
+        ))
+        .await;
+    assert_eq!(list(&shop, List::exceptions, &[]).await.json()["items"][0]["eventId"], json!("1"));
+    assert!(retry(&shop, "1").await.json()["resolvedAt"].is_string());
+    assert_eq!(positions(&shop).await, "6 2");
+}
+
+#[tokio::test]
+async fn a_shortfall_is_listed_and_settled_once() {
+    let (shop, webhook) = open(Seed { on_hand: 1, ..Seed::default() }).await;
+    took(&webhook, "1", "orders/create", &order(1, &[(11, 0, 4)])).await;
+    let item = list(&shop, List::shortfalls, &[("state", "open")]).await.json()["items"][0].clone();
+    assert_eq!(
+        (&item["qty"], &item["cause"], &item["code"], &item["unbooked"]),
+        (&json!(3), &json!("channel_order"), &json!("SKU-0001"), &json!(0))
+    );
+    let id: Uuid = item["id"].as_str().unwrap().parse().unwrap();
+    for wrong in [
+        json!({}),
+        json!({"note": ""}),
+        json!({"note": null}),
+        json!({"note": "x", "qty": 1}),
+        json!({"note": "x".repeat(2_001)}),
+    ] {
+        assert_eq!(settle(&shop, id, wrong).await.error().as_deref(), Some("invalid_body"));
+    }
+    let settled = settle(&shop, id, json!({"note": "bought in"})).await;
+    assert_eq!((settled.status, &settled.json()["note"]), (200, &json!("bought in")));
+    assert_eq!(settle(&shop, id, json!({"note": "x"})).await.error().as_deref(), Some("shortfall_settled"));
+    assert_eq!(
+        settle(&shop, Uuid::new_v4(), json!({"note": "x"})).await.error().as_deref(),
+        Some("not_found")
+    );
+    // The next one opens a row of its own, and the first order's end leaves it alone.
+    took(&webhook, "2", "orders/create", &order(2, &[(21, 0, 2)])).await;
+    took(&webhook, "3", "orders/cancelled", &order(1, &[(11, 0, 4)])).await;
+    assert_eq!(
+        (positions(&shop).await, open_shortfalls(&shop).await),
+        ("1 0".into(), "channel_order 2".into())
+    );
+    assert_eq!(list(&shop, List::shortfalls, &[]).await.json()["items"].as_array().unwrap().len(), 2);
+    shop.db.assert_consistent().await;
+}

@@ -1,0 +1,127 @@
+//! What shopify-webhook promises, told against a real Postgres with the handler that is deployed.
+#![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
+
+mod any_order;
+mod exceptions;
+mod once;
+mod orders;
+mod people;
+mod signatures;
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use shared::inbox::Receiver;
+use shared::signature::Secrets;
+use shared::testing::{Event, Reply, Seed, Shop};
+use shopify_webhook::Webhook;
+
+const SECRET: &str = "client_secret_of_the_tests";
+const DOMAIN: &str = "alder.myshopify.com";
+
+fn webhook(shop: &Shop) -> Webhook {
+    Webhook { receiver: Receiver::new(&shop.db.app_config()).unwrap(), secrets: Secrets::plain(SECRET) }
+}
+
+async fn open(seed: Seed) -> (Shop, Webhook) {
+    let shop = Shop::open(seed).await;
+    let tenant = shop.tenant.id;
+    shop.db
+        .execute(format!("insert into shopify_shop (domain, tenant_id) values ('{DOMAIN}', '{tenant}')"))
+        .await;
+    let webhook = webhook(&shop);
+    (shop, webhook)
+}
+
+fn sign(secret: &str, body: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(body);
+    STANDARD.encode(mac.finalize().into_bytes())
+}
+
+fn signed(domain: &str, id: &str, topic: &str, body: &[u8]) -> Event {
+    Event::post("/webhooks/shopify")
+        .header("X-Shopify-Shop-Domain", domain)
+        .header("X-Shopify-Webhook-Id", id)
+        .header("X-Shopify-Event-Id", "the same for several topics")
+        .header("X-Shopify-Topic", topic)
+        .header("X-Shopify-Hmac-Sha256", &sign(SECRET, body))
+        .body(body)
+}
+
+async fn send(webhook: &Webhook, event: &Event) -> Reply {
+    Reply::from(shopify_webhook::handle(webhook, event.request()).await)
+}
+
+async fn tell(webhook: &Webhook, id: &str, topic: &str, body: &Value) -> Reply {
+    send(webhook, &signed(DOMAIN, id, topic, body.to_string().as_bytes())).await
+}
+
+/// Tells it and wants it taken in.
+async fn took(webhook: &Webhook, id: &str, topic: &str, body: &Value) {
+    let reply = tell(webhook, id, topic, body).await;
+    assert_eq!((reply.status, reply.json()), (200, received()), "{topic} {body}");
+}
+
+fn received() -> Value {
+    json!({"received": true})
+}
+
+fn duplicate() -> Value {
+    json!({"received": true, "duplicate": true})
+}
+
+/// Beyond 2^53: as a double it would be its neighbour.
+const BIG: i64 = 9_007_199_254_740_993;
+
+/// An order of `(line, SKU number, units)`.
+fn order(id: i64, lines: &[(i64, usize, i64)]) -> Value {
+    let lines: Vec<Value> = lines
+        .iter()
+        .map(|(line, sku, qty)| {
+            json!({"id": line, "variant_id": 1, "sku": format!("SKU-{:04}", sku + 1),
+        "quantity": qty, "current_quantity": 0, "title": "Parka"})
+        })
+        .collect();
+    json!({"id": id, "name": "#1001", "email": "jo@buyer.test", "cancelled_at": null, "line_items": lines,
+        "customer": {"id": 77, "first_name": "Jo", "email": "jo@buyer.test"}})
+}
+
+/// Refund lines of `(id, line, units, restock type)`.
+fn refund_lines(lines: &[(i64, i64, i64, &str)]) -> Value {
+    lines.iter().map(|(id, line, qty, how)| json!({"id": id, "line_item_id": line, "quantity": qty, "restock_type": how})).collect()
+}
+
+fn refund(order: i64, lines: &[(i64, i64, i64, &str)]) -> Value {
+    json!({"id": 1, "order_id": order, "refund_line_items": refund_lines(lines), "note": "too small"})
+}
+
+async fn text(shop: &Shop, sql: &str) -> String {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
+        .fetch_one(&mut shop.db.owner().await)
+        .await
+        .unwrap()
+}
+
+/// `on_hand allocated` of each SKU, in order.
+async fn positions(shop: &Shop) -> String {
+    let tenant = shop.tenant.id;
+    text(shop, &format!("select string_agg(concat_ws(' ', on_hand, allocated), ', ' order by sku_id) from sku_position where tenant_id = '{tenant}'")).await
+}
+
+async fn open_shortfalls(shop: &Shop) -> String {
+    text(shop, "select coalesce(string_agg(concat_ws(' ', cause, qty), ', '), '') from shortfall where settled_at is null").await
+}
+
+fn case(name: &str) -> Option<Vec<u8>> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/shopify").join(name);
+    let read = std::fs::read(path).ok();
+    if read.is_none() {
+        eprintln!("left out: the published case {name} is not here");
+    }
+    read
+}

@@ -1,0 +1,171 @@
+//! What each event does to stock.
+
+use super::*;
+
+#[tokio::test]
+async fn an_order_takes_stock_once_however_often_it_is_told() {
+    let (shop, webhook) = open(Seed { skus: 2, on_hand: 10, ..Seed::default() }).await;
+    // The same SKU on two lines, ids that no double holds apart.
+    let body = order(BIG, &[(BIG + 2, 0, 2), (BIG + 3, 0, 3), (BIG + 4, 1, 1)]);
+    took(&webhook, "1", "orders/create", &body).await;
+    assert_eq!(positions(&shop).await, "10 5, 10 1");
+    assert_eq!(tell(&webhook, "1", "orders/create", &body).await.json(), duplicate());
+    took(&webhook, "2", "orders/create", &body).await;
+    shop.db.execute("delete from webhook_inbox").await;
+    took(&webhook, "1", "orders/create", &body).await;
+    assert_eq!(positions(&shop).await, "10 5, 10 1");
+    let ids =
+        text(&shop, "select string_agg(external_id, ' ' order by external_id) from channel_order_line").await;
+    assert_eq!(ids, format!("{} {} {}", BIG + 2, BIG + 3, BIG + 4));
+    assert_eq!(text(&shop, "select external_id from channel_order").await, BIG.to_string());
+    // A neighbour is another order.
+    took(&webhook, "3", "orders/create", &order(BIG - 1, &[(BIG + 1, 0, 1)])).await;
+    assert_eq!(positions(&shop).await, "10 6, 10 1");
+    assert_eq!(
+        shop.db.count("allocation_ledger where order_kind = 'channel' and entry_type = 'allocate'").await,
+        3
+    );
+    assert_eq!(shop.db.count("outbox where event_type = 'sku.ats_changed'").await, 3);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn what_ats_does_not_cover_is_a_shortfall_and_goes_with_the_order() {
+    let (shop, webhook) = open(Seed { on_hand: 3, ..Seed::default() }).await;
+    took(&webhook, "1", "orders/create", &order(1, &[(11, 0, 2), (12, 0, 3)])).await;
+    assert_eq!(
+        (positions(&shop).await, open_shortfalls(&shop).await),
+        ("3 3".into(), "channel_order 2".into())
+    );
+    took(&webhook, "2", "orders/create", &order(2, &[(21, 0, 4)])).await;
+    assert_eq!(open_shortfalls(&shop).await, "channel_order 6", "one open row per SKU and cause");
+    let told = "select string_agg(payload::json ->> 'data', ' ' order by id) from outbox where event_type = 'inventory.shortfall'";
+    assert_eq!(
+        text(&shop, told).await,
+        r#"{"qty":2,"cause":"channel_order"} {"qty":6,"cause":"channel_order"}"#
+    );
+    took(&webhook, "3", "orders/cancelled", &order(2, &[(21, 0, 4)])).await;
+    assert_eq!(
+        (positions(&shop).await, open_shortfalls(&shop).await),
+        ("3 3".into(), "channel_order 2".into())
+    );
+    // What was short is given back first: the customer still wants three, and three are held.
+    took(&webhook, "4", "refunds/create", &refund(1, &[(91, 12, 2, "cancel")])).await;
+    assert_eq!((positions(&shop).await, open_shortfalls(&shop).await), ("3 3".into(), String::new()));
+    took(&webhook, "5", "orders/cancelled", &order(1, &[(11, 0, 2), (12, 0, 3)])).await;
+    assert_eq!(positions(&shop).await, "3 0");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn refunds_give_back_as_their_restock_type_says() {
+    let restocked = [
+        ("cancel", "10 3", "7 0"),
+        ("return", "10 3", "7 0"),
+        ("legacy_restock", "10 3", "7 0"),
+        ("no_restock", "8 3", "5 0"),
+    ];
+    for (how, unshipped, shipped) in restocked {
+        let (shop, webhook) = open(Seed { on_hand: 10, ..Seed::default() }).await;
+        let (body, back) = (order(1, &[(11, 0, 5)]), refund(1, &[(91, 11, 2, how)]));
+        took(&webhook, "1", "orders/create", &body).await;
+        took(&webhook, "2", "refunds/create", &back).await;
+        assert_eq!(positions(&shop).await, unshipped, "{how}: before it was shipped");
+        took(&webhook, "3", "refunds/create", &back).await;
+        assert_eq!(positions(&shop).await, unshipped, "{how}: told again");
+        took(&webhook, "4", "orders/fulfilled", &body).await;
+        assert_eq!(positions(&shop).await, shipped, "{how}: the rest is shipped");
+        // The other way round: shipped, then refunded.
+        took(&webhook, "5", "orders/create", &order(2, &[(21, 0, 5)])).await;
+        took(&webhook, "6", "orders/fulfilled", &order(2, &[(21, 0, 5)])).await;
+        let before: i64 = shop.db.scalar("select on_hand from sku_position").await;
+        took(&webhook, "7", "refunds/create", &refund(2, &[(92, 21, 2, how)])).await;
+        let after: i64 = shop.db.scalar("select on_hand from sku_position").await;
+        assert_eq!(after - before, if how == "no_restock" { 0 } else { 2 }, "{how}: after it was shipped");
+        // And cancelled on top: what was not refunded comes back, nothing twice.
+        took(&webhook, "8", "orders/cancelled", &order(2, &[(21, 0, 5)])).await;
+        took(&webhook, "9", "orders/cancelled", &body).await;
+        assert_eq!(
+            positions(&shop).await,
+            if how == "no_restock" { "6 0" } else { "10 0" },
+            "{how}: cancelled"
+        );
+        shop.db.assert_consistent().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_order_gives_back_all_but_what_its_own_refunds_wrote_off() {
+    let (shop, webhook) = open(Seed { on_hand: 10, ..Seed::default() }).await;
+    let mut body = order(1, &[(11, 0, 4), (12, 0, 3)]);
+    took(&webhook, "1", "orders/create", &body).await;
+    body["refunds"] = json!([{"id": 1, "refund_line_items": refund_lines(&[(91, 11, 1, "cancel"), (92, 12, 2, "no_restock")])}]);
+    took(&webhook, "2", "orders/cancelled", &body).await;
+    assert_eq!(positions(&shop).await, "8 0");
+    took(&webhook, "3", "refunds/create", &refund(1, &[(91, 11, 1, "cancel"), (92, 12, 2, "no_restock")]))
+        .await;
+    assert_eq!(positions(&shop).await, "8 0", "the refund's own event tells nothing new");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn cancelled_before_created_takes_nothing() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let body = order(1, &[(11, 0, 4)]);
+    took(&webhook, "1", "orders/cancelled", &body).await;
+    took(&webhook, "2", "orders/create", &body).await;
+    took(&webhook, "3", "orders/fulfilled", &body).await;
+    assert_eq!(positions(&shop).await, "6 0");
+    assert_eq!(shop.db.count("allocation_ledger").await + shop.db.count("shortfall").await, 0);
+    // Fulfilled before created ships, and created then takes nothing more.
+    took(&webhook, "4", "orders/fulfilled", &order(2, &[(21, 0, 4)])).await;
+    took(&webhook, "5", "orders/create", &order(2, &[(21, 0, 4)])).await;
+    assert_eq!(positions(&shop).await, "2 0");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn lines_without_a_sku_are_no_goods_and_unknown_ones_are_kept_beside_the_known() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let mut body = order(1, &[(11, 0, 2)]);
+    let lines = body["line_items"].as_array_mut().unwrap();
+    lines.push(json!({"id": 12, "sku": null, "variant_id": null, "quantity": 3, "title": "Tip"}));
+    lines.push(json!({"id": 13, "sku": "SKU-0001", "variant_id": 1, "quantity": 0}));
+    took(&webhook, "1", "orders/create", &body).await;
+    assert_eq!((positions(&shop).await, shop.db.count("inbox_exception").await), ("6 2".into(), 0));
+    body["id"] = json!(2);
+    let lines = body["line_items"].as_array_mut().unwrap();
+    lines.push(json!({"id": 14, "sku": "NO-SUCH", "variant_id": 5, "quantity": 1}));
+    lines.push(json!({"id": 15, "sku": "", "variant_id": 6, "quantity": 1}));
+    took(&webhook, "2", "orders/create", &body).await;
+    assert_eq!(positions(&shop).await, "6 4");
+    let kept = text(
+        &shop,
+        "select convert_from(body, 'UTF8') || ' ' || reason from inbox_exception where tenant_id is not null",
+    )
+    .await;
+    assert_eq!(kept, format!("{body} no SKU of ours: (none, line 15), NO-SUCH"));
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn published_payloads_are_read() {
+    let (shop, webhook) = open(Seed { skus: 4, ..Seed::default() }).await;
+    let codes = ["IPOD2008GREEN", "IPOD2008RED", "IPOD2008BLACK", "IPOD2009BLACK"];
+    for (sku, code) in shop.tenant.skus.iter().zip(codes) {
+        shop.db.execute(format!("update sku set code = '{code}' where id = '{sku}'")).await;
+    }
+    for (id, topic, name, after) in [
+        ("1", "orders/create", "order-450789469", "6 1, 6 1, 6 1, 6 0"),
+        ("2", "refunds/create", "refund-1", "6 0, 6 1, 6 0, 6 0"),
+        ("3", "orders/cancelled", "order-cancelled-1", "6 0, 6 0, 6 0, 6 0"),
+        ("4", "orders/create", "order-created-2", "6 0, 6 0, 6 0, 6 1"),
+        ("5", "orders/create", "order-created-3", "6 0, 6 0, 6 0, 6 2"),
+        ("6", "orders/create", "order-created-1", "6 0, 6 0, 6 0, 6 2"),
+    ] {
+        let Some(body) = case(&format!("payloads/{name}.json")) else { return };
+        assert_eq!(send(&webhook, &signed(DOMAIN, id, topic, &body)).await.json(), received(), "{name}");
+        assert_eq!(positions(&shop).await, after, "{name}");
+    }
+    shop.db.assert_consistent().await;
+}

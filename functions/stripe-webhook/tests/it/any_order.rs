@@ -1,0 +1,79 @@
+//! Whatever came first: every order of arrival of one invoice's events ends in the same state.
+
+use super::*;
+
+/// All orders of `0..n`.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    if n == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = orders(n - 1);
+    shorter
+        .iter()
+        .flat_map(|order| {
+            (0..n).map(move |at| {
+                let mut longer = order.clone();
+                longer.insert(at, n - 1);
+                longer
+            })
+        })
+        .collect()
+}
+
+/// A paid, partly and then wholly refunded invoice with a failure and a dispute: five facts.
+fn story(tag: &str, invoice: Uuid) -> Vec<Value> {
+    let pi = format!("pi_{tag}");
+    vec![
+        event(
+            &format!("{tag}_f"),
+            "payment_intent.payment_failed",
+            json!({"id": pi, "amount": 5_000, "currency": "usd",
+            "metadata": {"invoice_id": invoice}, "latest_charge": {"id": format!("ch_0{tag}")}}),
+        ),
+        succeeded(&format!("{tag}_s"), &pi, invoice, 5_000),
+        refunded(&format!("{tag}_p"), &pi, 5_000, 1_000),
+        refunded(&format!("{tag}_r"), &pi, 5_000, 5_000),
+        event(
+            &format!("{tag}_d"),
+            "charge.dispute.created",
+            json!({"id": format!("dp_{tag}"), "payment_intent": {"id": pi},
+            "amount": 5_000, "currency": "usd"}),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn every_order_of_arrival_with_duplicates_ends_in_the_same_state() {
+    let (shop, webhook) = open().await;
+    let all = orders(5);
+    assert_eq!(all.len(), 120);
+    for (index, order) in all.iter().enumerate() {
+        let (tag, invoice) = (format!("{index:03}"), invoice(&shop).await);
+        let story = story(&tag, invoice);
+        for (place, fact) in order.iter().enumerate() {
+            assert_eq!(tell(&webhook, &story[*fact]).await.json(), received());
+            // Now and then the same again, under its own id and under another.
+            let again = &story[order[(place * index) % (place + 1)]];
+            assert_eq!(tell(&webhook, again).await.json(), duplicate());
+            let mut renamed = again.clone();
+            renamed["id"] = json!(format!("{tag}_again_{place}"));
+            assert_eq!(tell(&webhook, &renamed).await.status, 200);
+        }
+        let state = text(&shop, format!(
+            "select concat_ws(' ', i.status, i.paid_at is not null, i.disputed_at is not null,
+               (select string_agg(kind || ':' || amount_minor, ' ' order by kind, amount_minor) from payment_ledger l where l.invoice_id = i.id),
+               (select count(*) from outbox o where o.aggregate_id = i.id and o.event_type = 'invoice.refunded'))
+             from invoice i where i.id = '{invoice}'"
+        )).await;
+        assert_eq!(
+            state, "refunded t t dispute:5000 failure:5000 payment:5000 refund:1000 refund:5000 1",
+            "{order:?}"
+        );
+    }
+    let open = "inbox_exception where resolved_at is null and reason not like 'the payment is disputed%'";
+    assert_eq!(shop.db.count(open).await, 0, "what waited for its payment has been settled by it");
+    assert!(
+        shop.db.count("inbox_exception where resolved_at is not null and tenant_id is not null").await > 50
+    );
+    shop.db.assert_consistent().await;
+}

@@ -1,0 +1,127 @@
+//! What stripe-webhook promises, told against a real Postgres with the handler that is deployed.
+#![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
+
+mod any_order;
+mod effects;
+mod official;
+mod once;
+mod signatures;
+
+use std::path::PathBuf;
+
+use hmac::{Hmac, KeyInit, Mac};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use shared::inbox::Receiver;
+use shared::signature::Secrets;
+use shared::testing::{Event, Reply, Seed, Shop};
+use stripe_webhook::{Livemode, Webhook};
+use uuid::Uuid;
+
+const SECRET: &str = "whsec_of_the_tests";
+/// What every clock of these tests shows.
+const NOW: i64 = 1_700_000_000;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(NOW).unwrap()
+}
+
+fn webhook(shop: &Shop) -> Webhook {
+    let mut receiver = Receiver::new(&shop.db.app_config()).unwrap();
+    receiver.now = now;
+    Webhook { receiver, secrets: Secrets::plain(SECRET), livemode: Livemode::Any }
+}
+
+fn sign(secret: &str, timestamp: &str, body: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(timestamp.as_bytes());
+    mac.update(b".");
+    mac.update(body);
+    hex::encode(mac.finalize().into_bytes())
+}
+
+/// A delivery signed now.
+fn signed(body: &[u8]) -> Event {
+    let header = format!("t={NOW},v1={}", sign(SECRET, &NOW.to_string(), body));
+    Event::post("/webhooks/stripe").header("Stripe-Signature", &header).body(body)
+}
+
+async fn send(webhook: &Webhook, event: &Event) -> Reply {
+    Reply::from(stripe_webhook::handle(webhook, event.request()).await)
+}
+
+/// Sends an event of Stripe, signed.
+async fn tell(webhook: &Webhook, event: &Value) -> Reply {
+    send(webhook, &signed(event.to_string().as_bytes())).await
+}
+
+fn event(id: &str, topic: &str, object: Value) -> Value {
+    json!({"id": id, "object": "event", "type": topic, "livemode": false, "api_version": "2020-08-27",
+        "request": {"id": null}, "data": {"object": object}})
+}
+
+fn succeeded(id: &str, intent: &str, invoice: Uuid, amount: i64) -> Value {
+    event(
+        id,
+        "payment_intent.succeeded",
+        json!({"id": intent, "amount_received": amount, "amount": amount,
+        "currency": "usd", "metadata": {"invoice_id": invoice}}),
+    )
+}
+
+/// A refund that knows its invoice only by the payment intent.
+fn refunded(id: &str, intent: &str, amount: i64, so_far: i64) -> Value {
+    event(
+        id,
+        "charge.refunded",
+        json!({"id": format!("ch_{intent}"), "payment_intent": intent, "amount": amount,
+        "amount_refunded": so_far, "refunded": so_far == amount, "currency": "usd", "metadata": {}}),
+    )
+}
+
+fn received() -> Value {
+    json!({"received": true})
+}
+
+fn duplicate() -> Value {
+    json!({"received": true, "duplicate": true})
+}
+
+async fn open() -> (Shop, Webhook) {
+    let shop = Shop::open(Seed::default()).await;
+    let webhook = webhook(&shop);
+    (shop, webhook)
+}
+
+/// An invoice of 5,000 USD cents awaiting payment.
+async fn invoice(shop: &Shop) -> Uuid {
+    invoice_in(shop, "USD", 5_000).await
+}
+
+async fn invoice_in(shop: &Shop, currency: &str, total: i64) -> Uuid {
+    let (tenant, customer, id) = (shop.tenant.id, shop.tenant.customer, Uuid::new_v4());
+    let sql = format!(
+        "insert into invoice (tenant_id, id, customer_id, total_minor, currency, event_sequence)
+        values ('{tenant}', '{id}', '{customer}', {total}, '{currency}', 0)"
+    );
+    shop.db.execute(sql).await;
+    id
+}
+
+async fn text(shop: &Shop, sql: String) -> String {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut shop.db.owner().await).await.unwrap()
+}
+
+async fn status(shop: &Shop, invoice: Uuid) -> String {
+    text(shop, format!("select status from invoice where id = '{invoice}'")).await
+}
+
+fn case(name: &str) -> Option<Vec<u8>> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/stripe").join(name);
+    let read = std::fs::read(path).ok();
+    if read.is_none() {
+        eprintln!("left out: the published case {name} is not here");
+    }
+    read
+}

@@ -1,0 +1,135 @@
+//! What is announced, received, closed and cancelled.
+
+use super::*;
+
+#[tokio::test]
+async fn an_asn_raises_on_order_and_receipts_move_it_on_hand() {
+    let (shop, webhook) = open(Seed { skus: 2, ..Seed::default() }).await;
+    took(&webhook, "1", &announced("A", &[("1", 0, 10), ("2", 1, 4), ("3", 0, 2)])).await;
+    assert_eq!(positions(&shop).await, "6 12 0, 6 4 0");
+    assert_eq!(tell(&webhook, "1", &announced("A", &[("1", 0, 10)])).await.json(), duplicate());
+    took(&webhook, "2", &announced("A", &[("1", 0, 10)])).await;
+    assert_eq!(positions(&shop).await, "6 12 0, 6 4 0", "under another id it is the same line");
+    took(&webhook, "3", &arrived("A", "R1", &[("1", 0, 5)], false)).await;
+    assert_eq!(positions(&shop).await, "11 7 0, 6 4 0");
+    took(&webhook, "4", &arrived("A", "R1", &[("1", 0, 5)], false)).await;
+    took(&webhook, "5", &arrived("A", "R2", &[("1", 0, 9), ("2", 1, 1)], false)).await;
+    assert_eq!(positions(&shop).await, "20 0 0, 7 3 0", "two more than announced are there all the same");
+    took(&webhook, "6", &arrived("A", "R3", &[], true)).await;
+    assert_eq!(positions(&shop).await, "20 0 0, 7 0 0", "what is closed brings nothing more");
+    took(&webhook, "7", &arrived("A", "R4", &[("1", 1, 3)], false)).await;
+    assert_eq!(positions(&shop).await, "20 0 0, 10 0 0", "and if it does, it is there");
+    let ledger = text(&shop, "select string_agg(distinct actor, ' ' order by actor) from stock_ledger where entry_type like 'asn.%'").await;
+    assert_eq!(ledger, "3pl:north-3pl/1 3pl:north-3pl/3 3pl:north-3pl/5 3pl:north-3pl/6 3pl:north-3pl/7");
+    // Receipts within what was announced leave the ATS, and so tell nothing.
+    assert_eq!(shop.db.count("outbox where event_type = 'sku.ats_changed'").await, 2 + 1 + 1 + 1);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_receipt_before_its_asn_waits_and_settles_with_it() {
+    let (shop, webhook) = open(Seed::default()).await;
+    took(&webhook, "1", &arrived("A", "R1", &[("1", 0, 4)], false)).await;
+    took(&webhook, "2", &arrived("A", "R2", &[("1", 0, 1)], true)).await;
+    assert_eq!(positions(&shop).await, "6 0 0");
+    assert_eq!(
+        shop.db
+            .count(
+                "inbox_exception where waits_for = 'asn:A' and resolved_at is null and topic = 'asn.received'"
+            )
+            .await,
+        2
+    );
+    assert_eq!(shop.db.count("outbox where event_type = 'inbox.exception'").await, 2);
+    took(&webhook, "3", &announced("A", &[("1", 0, 10)])).await;
+    assert_eq!(positions(&shop).await, "11 0 0");
+    assert_eq!(shop.db.count("inbox_exception where resolved_at is null").await, 0);
+    assert_eq!(shop.db.count("inbox_exception where resolved_by = '3pl:north-3pl/3'").await, 2);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_receipt_beside_its_asn_is_never_forgotten() {
+    let (shop, first) = open(Seed { on_hand: 0, ..Seed::default() }).await;
+    let second = webhook(&shop);
+    for round in 0..25 {
+        let asn = format!("A{round}");
+        let (there, here) =
+            (announced(&asn, &[("1", 0, 2)]), arrived(&asn, &format!("R{round}"), &[("1", 0, 2)], false));
+        let (one, two) = (format!("c{round}"), format!("r{round}"));
+        let replies = futures_util::join!(tell(&first, &one, &there), tell(&second, &two, &here));
+        assert_eq!((replies.0.status, replies.1.status), (200, 200));
+        assert_eq!(positions(&shop).await, format!("{} 0 0", 2 * (round + 1)));
+    }
+}
+
+#[tokio::test]
+async fn what_is_promised_and_will_not_come_is_a_shortfall() {
+    let (shop, webhook) = open(Seed { on_hand: 0, ..Seed::default() }).await;
+    took(&webhook, "1", &announced("A", &[("1", 0, 10)])).await;
+    promise(&shop, 0, 0, 6).await;
+    took(&webhook, "2", &cancelled("A")).await;
+    assert_eq!(positions(&shop).await, "0 6 6", "ATS falls to zero");
+    assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 6");
+    took(&webhook, "3", &announced("B", &[("1", 0, 3)])).await;
+    promise(&shop, 1, 0, 3).await;
+    took(&webhook, "4", &cancelled("B")).await;
+    assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 9", "one open row per SKU and cause");
+    let told = text(&shop, "select string_agg(payload::json -> 'data' ->> 'qty', ' ' order by id) from outbox where event_type = 'inventory.shortfall'").await;
+    assert_eq!(told, "6 9");
+    took(&webhook, "5", &cancelled("B")).await;
+    took(&webhook, "6", &cancelled("A")).await;
+    assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 9");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn an_unknown_sku_is_kept_and_the_known_ones_beside_it_count() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let event = json!({"type": "asn.created", "asnId": 9_007_199_254_740_993_i64, "lines": [
+        {"lineId": 1, "sku": "SKU-0001", "qty": 3}, {"lineId": 2, "sku": "NO-SUCH", "qty": 4, "note": "x"}]});
+    took(&webhook, "1", &event).await;
+    assert_eq!(positions(&shop).await, "6 3 0");
+    assert_eq!(shop.db.count("asn where external_id = '9007199254740993'").await, 1);
+    let kept =
+        text(&shop, "select convert_from(body, 'UTF8') || reason from inbox_exception where event_id = '1'")
+            .await;
+    assert_eq!(kept, format!("{event}no SKU of ours: NO-SUCH"));
+    // The same line with another quantity is no second movement, and a person should know.
+    took(&webhook, "2", &json!({"type": "asn.created", "asnId": "9007199254740993", "lines": [{"lineId": "1", "sku": "SKU-0001", "qty": 9}]})).await;
+    assert_eq!(positions(&shop).await, "6 3 0");
+    assert_eq!(
+        shop.db.count("inbox_exception where event_id = '2' and reason like '%differently%'").await,
+        1
+    );
+    let other = json!({"type": "inventory.counted", "lines": "whatever"});
+    took(&webhook, "3", &other).await;
+    for (id, malformed) in [
+        ("m1", json!({"type": "asn.created", "lines": lines(&[("1", 0, 1)])})),
+        ("m2", json!({"type": "asn.created", "asnId": "B", "lines": [{"sku": "SKU-0001", "qty": 1}]})),
+        ("m3", json!({"type": "asn.created", "asnId": "B", "lines": lines(&[("1", 0, -1)])})),
+        ("m4", json!({"type": "asn.created", "asnId": "B", "lines": lines(&[("1", 0, 1_000_001)])})),
+        ("m5", json!({"type": "asn.created", "asnId": "B\0", "lines": lines(&[("1", 0, 1)])})),
+        (
+            "m6",
+            json!({"type": "asn.created", "asnId": "B", "lines": [{"lineId": "1", "sku": "SKU-0001", "qty": 1.5}]}),
+        ),
+        ("m7", json!({"type": "order.shipped", "orderId": "SO-1", "lines": []})),
+        (
+            "m8",
+            json!({"type": "order.shipped", "orderId": uuid::Uuid::new_v4(), "lines": lines(&[("1", 0, 1)])}),
+        ),
+        ("m9", json!([1])),
+    ] {
+        took(&webhook, id, &malformed).await;
+        assert_eq!(
+            shop.db
+                .count(&format!("inbox_exception where event_id = '{id}' and tenant_id is not null"))
+                .await,
+            1,
+            "{id}"
+        );
+    }
+    assert_eq!(positions(&shop).await, "6 3 0");
+    shop.db.assert_consistent().await;
+}

@@ -1,0 +1,194 @@
+-- What a 3PL tells of goods. Each line of a document counts once; a position's on_order is what open ASNs still owe, so
+-- every order of arrival ends in the same numbers. What cannot be booked because it is promised becomes a shortfall.
+-- Lock order: ASN, or customer -> order; then positions by SKU; then inserts.
+
+-- Takes the lines that were not told before, summed per SKU (ascending). A reason tells which lines could not be taken.
+-- Look-ups are lateral with a limit: line by line, whatever the planner believes of a table that has just grown.
+create or replace function holdfast.take_lines(p_tenant uuid, p_account text, p_kind text, p_command jsonb,
+  out skus uuid[], out qtys bigint[], out reason text)
+language plpgsql volatile security invoker as $$
+declare
+  v_document constant text := p_command ->> 'documentId';
+  v_sent record;
+  v_differing text;
+begin
+  select array_agg(s.line ->> 'lineId') as ids, array_agg(k.id) as skus, array_agg((s.line ->> 'qty')::bigint) as qtys,
+    string_agg(distinct s.line ->> 'sku', ', ') filter (where k.id is null) as unknown
+  into v_sent
+  from jsonb_array_elements(p_command -> 'lines') as s(line)
+  left join lateral (select k.id from public.sku k where k.tenant_id = p_tenant and k.code = s.line ->> 'sku' limit 1) k on true;
+
+  with taken as (
+    insert into public.threepl_line (tenant_id, account_id, kind, document_id, line_id, sku_id, qty)
+    select p_tenant, p_account, p_kind, v_document, s.line_id, s.sku_id, s.qty
+    from unnest(v_sent.ids, v_sent.skus, v_sent.qtys) as s(line_id, sku_id, qty) where s.sku_id is not null
+    on conflict do nothing
+    returning sku_id, qty
+  ), summed as (
+    select t.sku_id, sum(t.qty)::bigint as qty from taken t group by t.sku_id
+  )
+  select coalesce(array_agg(m.sku_id order by m.sku_id), '{}'), coalesce(array_agg(m.qty order by m.sku_id), '{}')
+  into skus, qtys from summed m;
+
+  -- A line that was told before, with another SKU or quantity, counts as it was told first.
+  select string_agg(distinct s.line_id, ', ') into v_differing
+  from unnest(v_sent.ids, v_sent.skus, v_sent.qtys) as s(line_id, sku_id, qty)
+  cross join lateral (select l.sku_id, l.qty from public.threepl_line l
+                      where l.tenant_id = p_tenant and l.account_id = p_account and l.kind = p_kind
+                        and l.document_id = v_document and l.line_id = s.line_id limit 1) l
+  where (l.sku_id, l.qty) <> (s.sku_id, s.qty);
+  reason := nullif(left(concat_ws('; ', 'no SKU of ours: ' || v_sent.unknown,
+    'told before, and differently: line ' || v_differing), 500), '');
+end $$;
+
+create or replace function holdfast.apply_threepl(p_tenant uuid, p_account text, p_command jsonb, p_actor text)
+returns holdfast.verdict
+language plpgsql volatile security invoker as $$
+declare
+  v_do constant text := p_command ->> 'do';
+  v_external constant text := p_command ->> 'asnId';
+  v_asn public.asn;
+  v_new record;
+begin
+  if v_do = 'order.shipped' then
+    return holdfast.apply_shipment(p_tenant, p_account, p_command, p_actor);
+  end if;
+  insert into public.asn (tenant_id, account_id, external_id) values (p_tenant, p_account, v_external) on conflict do nothing;
+  select a.* into v_asn from public.asn a
+  where a.tenant_id = p_tenant and a.account_id = p_account and a.external_id = v_external for no key update;
+  if v_do = 'asn.received' and v_asn.announced_at is null then
+    return row(p_tenant, format('ASN %s has not been announced', v_external), 'asn:' || v_external)::holdfast.verdict;
+  end if;
+
+  update public.asn a
+  set announced_at = case when v_do = 'asn.created' then coalesce(a.announced_at, now()) else a.announced_at end,
+      closed_at = case when v_do = 'asn.cancelled' or (v_do = 'asn.received' and (p_command ->> 'closed')::boolean)
+                       then coalesce(a.closed_at, now()) else a.closed_at end
+  where a.tenant_id = p_tenant and a.id = v_asn.id;
+  if v_do <> 'asn.cancelled' then
+    select t.skus, t.qtys, t.reason into v_new from holdfast.take_lines(p_tenant, p_account, v_do, p_command) t;
+    insert into public.asn_line as l (tenant_id, asn_id, sku_id, announced, received)
+    select p_tenant, v_asn.id, n.sku_id, case v_do when 'asn.created' then n.qty else 0 end,
+      case v_do when 'asn.received' then n.qty else 0 end
+    from unnest(v_new.skus, v_new.qtys) as n(sku_id, qty)
+    on conflict (tenant_id, asn_id, sku_id) do update
+      set announced = l.announced + excluded.announced, received = l.received + excluded.received;
+    if v_do = 'asn.received' then
+      perform holdfast.settle_asn(p_tenant, v_asn.id, v_new.skus, v_new.qtys, v_do, p_actor);
+      return row(p_tenant, v_new.reason, null)::holdfast.verdict;
+    end if;
+  end if;
+  perform holdfast.settle_asn(p_tenant, v_asn.id, '{}', '{}', v_do, p_actor);
+  if v_do = 'asn.created' then
+    perform holdfast.wake_exceptions(p_tenant, '3pl:' || p_account, 'asn:' || v_external, '{}', false, p_actor);
+    return row(p_tenant, v_new.reason, null)::holdfast.verdict;
+  end if;
+  return row(p_tenant, null, null)::holdfast.verdict;
+end $$;
+
+-- Brings positions to what an ASN, whose row is locked, now owes: announced and not received, or nothing once it is
+-- closed. p_skus, p_received: what has just arrived on_hand.
+create or replace function holdfast.settle_asn(p_tenant uuid, p_asn uuid, p_skus uuid[], p_received bigint[], p_event text,
+  p_actor text) returns void
+language plpgsql volatile security invoker as $$
+declare
+  v_due record;
+begin
+  perform from public.sku_position p
+  where p.tenant_id = p_tenant
+    and p.sku_id in (select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = p_asn)
+  order by p.sku_id for no key update;
+
+  with line as (
+    select l.sku_id, coalesce(n.qty, 0) as on_hand,
+      case when a.closed_at is null then greatest(0, l.announced - l.received) else 0 end - l.on_order as on_order,
+      p.on_hand + p.on_order - p.allocated as ats
+    from public.asn_line l
+    join public.asn a on a.tenant_id = p_tenant and a.id = p_asn
+    join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = l.sku_id
+    left join unnest(p_skus, p_received) as n(sku_id, qty) on n.sku_id = l.sku_id
+    where l.tenant_id = p_tenant and l.asn_id = p_asn
+  ), owing as (
+    select *, greatest(0, -on_hand - on_order - ats) as owed from line
+  )
+  select array_agg(o.sku_id order by o.sku_id) as skus, array_agg(o.on_hand order by o.sku_id) as on_hand,
+    array_agg(o.on_order + o.owed order by o.sku_id) as on_order, array_agg(o.owed order by o.sku_id) as owed,
+    array_agg(0::bigint order by o.sku_id) as nothing, array_agg(p_event order by o.sku_id) as types
+  into v_due from owing o where (o.on_hand, o.on_order) <> (0, 0);
+  if v_due.skus is null then
+    return;
+  end if;
+  update public.asn_line l
+  set on_order = case when a.closed_at is null then greatest(0, l.announced - l.received) else 0 end
+  from public.asn a
+  where l.tenant_id = p_tenant and l.asn_id = p_asn and a.tenant_id = p_tenant and a.id = p_asn
+    and l.sku_id = any (v_due.skus);
+  perform holdfast.shift(p_tenant, v_due.skus, v_due.on_hand, v_due.on_order, v_due.nothing, v_due.types,
+    null, null, null, p_actor);
+  perform holdfast.add_shortfall(p_tenant, v_due.skus, v_due.owed, v_due.nothing, v_due.owed, p_event);
+end $$;
+
+-- Goods left for a wholesale order. That they are gone is a fact, whatever the books had allowed.
+create or replace function holdfast.apply_shipment(p_tenant uuid, p_account text, p_command jsonb, p_actor text)
+returns holdfast.verdict
+language plpgsql volatile security invoker as $$
+declare
+  v_order constant uuid := p_command ->> 'orderId';
+  v_found record;
+  v_new record;
+  v_due record;
+  v_version bigint;
+  v_sequence bigint;
+begin
+  select o.customer_id into v_found from public.wholesale_order o where o.tenant_id = p_tenant and o.id = v_order;
+  if not found then
+    return row(p_tenant, 'there is no such order', null)::holdfast.verdict;
+  end if;
+  -- What was shipped without having been allocated raises the exposure.
+  perform from public.customer c
+  where c.tenant_id = p_tenant and c.id = v_found.customer_id and c.credit_limit_minor is not null for no key update;
+  select o.customer_id, o.status into v_found from public.wholesale_order o
+  where o.tenant_id = p_tenant and o.id = v_order for no key update;
+  select t.skus, t.qtys, t.reason into v_new from holdfast.take_lines(p_tenant, p_account, 'order.shipped', p_command) t;
+  perform from public.sku_position p
+  where p.tenant_id = p_tenant and p.sku_id = any (v_new.skus) order by p.sku_id for no key update;
+
+  -- Of each SKU: units held for the order; those beyond, as far as the line is open, and further; of what was not held, that
+  -- which others are promised stays in the books as owed.
+  with line as (
+    select n.sku_id, n.qty, least(n.qty, coalesce(l.qty_allocated, 0)) as held,
+      coalesce(l.qty - l.qty_allocated - l.qty_shipped, 0) as open, p.on_hand + p.on_order - p.allocated as ats
+    from unnest(v_new.skus, v_new.qtys) as n(sku_id, qty)
+    join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = n.sku_id
+    left join public.order_line l on l.tenant_id = p_tenant and l.order_id = v_order and l.sku_id = n.sku_id
+  ), owing as (
+    select *, greatest(0, qty - held - ats) as owed from line
+  )
+  select array_agg(o.sku_id order by o.sku_id) as skus, array_agg(-o.held order by o.sku_id) as allocated,
+    array_agg(o.owed - o.qty order by o.sku_id) as on_hand, array_agg(o.owed order by o.sku_id) as owed,
+    array_agg(0::bigint order by o.sku_id) as nothing, array_agg('ship'::text order by o.sku_id) as types,
+    array_agg(least(o.qty - o.held, o.open) order by o.sku_id) as unheld,
+    string_agg(k.code, ', ' order by k.code) filter (where o.qty - o.held > o.open) as beyond
+  into v_due from owing o join public.sku k on k.tenant_id = p_tenant and k.id = o.sku_id;
+  if v_due.skus is not null then
+    update public.order_line l
+    set qty_allocated = l.qty_allocated + d.allocated, qty_shipped = l.qty_shipped - d.allocated + d.unheld
+    from unnest(v_due.skus, v_due.allocated, v_due.unheld) as d(sku_id, allocated, unheld)
+    where l.tenant_id = p_tenant and l.order_id = v_order and l.sku_id = d.sku_id;
+    perform holdfast.shift(p_tenant, v_due.skus, v_due.on_hand, v_due.nothing, v_due.allocated, v_due.types,
+      v_order, 'wholesale', 'ship', p_actor);
+    perform holdfast.add_shortfall(p_tenant, v_due.skus, v_due.owed, v_due.owed, v_due.nothing, 'order.shipped');
+    update public.wholesale_order o set status = 'shipped', event_sequence = o.event_sequence + 1
+    where o.tenant_id = p_tenant and o.id = v_order and o.status = 'open'
+      and not exists (select from public.order_line l
+                      where l.tenant_id = p_tenant and l.order_id = v_order and l.qty_shipped < l.qty)
+    returning o.version, o.event_sequence into v_version, v_sequence;
+    if found then
+      perform holdfast.emit(p_tenant, array[row('order.shipped', 'wholesale_order', v_order, v_sequence, v_found.customer_id,
+        format('{"version":%s,"changed":["status"]}', v_version))::holdfast.event]);
+    end if;
+  end if;
+  return row(p_tenant, nullif(concat_ws('; ', v_new.reason, 'shipped beyond what was ordered: ' || v_due.beyond,
+    case when v_found.status = 'cancelled' and v_due.skus is not null then 'the order had been cancelled' end), ''),
+    null)::holdfast.verdict;
+end $$;

@@ -1,0 +1,191 @@
+-- What needs a person: exceptions of the inbox, and shortfalls. Lists as in 11_reads.sql.
+
+create or replace function holdfast.exception_documents(p_tenant uuid, p_ids uuid[]) returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","provider":%s,"eventId":%s,"topic":%s,"reason":%s,"waitsFor":%s,"attempts":%s,"receivedAt":"%s",',
+      e.id, holdfast.quote(e.provider), holdfast.quote(e.event_id), holdfast.quote(e.topic), holdfast.quote(e.reason),
+      holdfast.quote(e.waits_for), e.attempts, holdfast.rfc3339(e.received_at))
+    || format('"lastTriedAt":"%s","resolvedAt":%s,"resolvedBy":%s,"redactedAt":%s,"sizeBytes":%s,"excerpt":%s}',
+      holdfast.rfc3339(e.last_tried_at), holdfast.quote(holdfast.rfc3339(e.resolved_at)), holdfast.quote(e.resolved_by),
+      holdfast.quote(holdfast.rfc3339(e.redacted_at)), octet_length(e.body),
+      holdfast.quote(encode(substring(e.body from 1 for 2000), 'escape')))
+  from unnest(p_ids) with ordinality as w(id, ord)
+  join public.inbox_exception e on e.id = w.id and e.tenant_id = p_tenant
+$$;
+
+create or replace function holdfast.shortfall_documents(p_tenant uuid, p_ids uuid[]) returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","skuId":"%s","code":%s,"qty":%s,"cause":%s,"openedAt":"%s","updatedAt":"%s",',
+      s.id, s.sku_id, holdfast.quote(k.code), s.qty, holdfast.quote(s.cause), holdfast.rfc3339(s.opened_at),
+      holdfast.rfc3339(s.updated_at))
+    || format('"settledAt":%s,"settledBy":%s,"note":%s,"unbooked":%s}', holdfast.quote(holdfast.rfc3339(s.settled_at)),
+      holdfast.quote(s.settled_by), holdfast.quote(s.note), s.owed_on_hand + s.owed_on_order)
+  from unnest(p_ids) with ordinality as w(id, ord)
+  join public.shortfall s on s.tenant_id = p_tenant and s.id = w.id
+  join public.sku k on k.tenant_id = p_tenant and k.id = s.sku_id
+$$;
+
+-- {"limit","after","state"}: state open, resolved or null.
+create or replace function holdfast.list_exceptions(p_read jsonb) returns holdfast.answer
+language plpgsql volatile security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_tenant constant uuid := p_read ->> 'tenantId';
+  v_limit constant int := p_read ->> 'limit';
+  v_after constant uuid := p_read ->> 'after';
+  v_after_at timestamptz;
+  v_state constant text := p_read ->> 'state';
+  v_ids uuid[];
+begin
+  if not holdfast.is_user(p_read) then
+    return row('unknown_user', null, null, null, null, null)::holdfast.answer;
+  end if;
+  perform holdfast.adopt_exceptions(v_tenant);
+  if v_after is not null then
+    select e.received_at into v_after_at from public.inbox_exception e where e.tenant_id = v_tenant and e.id = v_after;
+    if not found then
+      return row('unknown_after', null, null, null, null, null)::holdfast.answer;
+    end if;
+  end if;
+  v_ids := array(
+    select e.id from public.inbox_exception e
+    where e.tenant_id = v_tenant and (v_after is null or (e.received_at, e.id) < (v_after_at, v_after))
+      and (v_state is null or (v_state = 'open') = (e.resolved_at is null))
+    order by e.received_at desc, e.id desc
+    limit v_limit + 1);
+  return holdfast.page(v_ids, v_limit, (
+    select string_agg(d.document, ',' order by d.ord) from holdfast.exception_documents(v_tenant, v_ids[1:v_limit]) d));
+end $$;
+
+-- What a shop sent before it was known as ours is the tenant's once it is.
+create or replace function holdfast.adopt_exceptions(p_tenant uuid) returns void
+language plpgsql volatile security invoker as $$
+begin
+  perform set_config('app.inbox_of_nobody', 'on', true);
+  update public.inbox_exception e set tenant_id = p_tenant
+  where e.tenant_id is null and e.resolved_at is null
+    and e.provider in (select 'shopify:' || s.domain from public.shopify_shop s where s.tenant_id = p_tenant);
+  perform set_config('app.inbox_of_nobody', '', true);
+end $$;
+
+-- {"limit","after","state"}: state open, settled or null.
+create or replace function holdfast.list_shortfalls(p_read jsonb) returns holdfast.answer
+language plpgsql volatile security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_tenant constant uuid := p_read ->> 'tenantId';
+  v_limit constant int := p_read ->> 'limit';
+  v_after constant uuid := p_read ->> 'after';
+  v_after_at timestamptz;
+  v_state constant text := p_read ->> 'state';
+  v_ids uuid[];
+begin
+  if not holdfast.is_user(p_read) then
+    return row('unknown_user', null, null, null, null, null)::holdfast.answer;
+  end if;
+  if v_after is not null then
+    select s.opened_at into v_after_at from public.shortfall s where s.tenant_id = v_tenant and s.id = v_after;
+    if not found then
+      return row('unknown_after', null, null, null, null, null)::holdfast.answer;
+    end if;
+  end if;
+  v_ids := array(
+    select s.id from public.shortfall s
+    where s.tenant_id = v_tenant and (v_after is null or (s.opened_at, s.id) < (v_after_at, v_after))
+      and (v_state is null or (v_state = 'open') = (s.settled_at is null))
+    order by s.opened_at desc, s.id desc
+    limit v_limit + 1);
+  return holdfast.page(v_ids, v_limit, (
+    select string_agg(d.document, ',' order by d.ord) from holdfast.shortfall_documents(v_tenant, v_ids[1:v_limit]) d));
+end $$;
+
+-- An open exception, locked, to be read again. No row where there is none: retry_exception then tells why.
+create or replace function holdfast.exception_to_retry(p_tenant uuid, p_exception uuid)
+returns table (provider text, topic text, body bytea)
+language sql volatile security invoker as $$
+  select e.provider, e.topic, e.body from public.inbox_exception e
+  where e.tenant_id = p_tenant and e.id = p_exception and e.resolved_at is null for no key update
+$$;
+
+-- Runs a kept event once more, as it is understood by now: p_delivery as of holdfast.receive, without names.
+create or replace function holdfast.retry_exception(p_tenant uuid, p_exception uuid, p_actor text, p_delivery jsonb)
+returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_kept public.inbox_exception;
+  v_verdict holdfast.verdict;
+begin
+  select e.* into v_kept from public.inbox_exception e
+  where e.tenant_id = p_tenant and e.id = p_exception for no key update;
+  if not found then
+    return holdfast.refusal(404, 'not_found', 'There is no exception with this id.');
+  elsif v_kept.resolved_at is not null then
+    return holdfast.refusal(409, 'exception_resolved', 'It has been processed meanwhile; there is nothing left to do.');
+  end if;
+  v_verdict := holdfast.take_effect(p_tenant, v_kept.provider, p_delivery, p_actor);
+  update public.inbox_exception e
+  set attempts = e.attempts + 1, last_tried_at = now(), reason = coalesce(v_verdict.reason, e.reason),
+      waits_for = v_verdict.waits_for, command = coalesce(p_delivery -> 'command', e.command),
+      resolved_at = case when v_verdict.reason is null then now() end,
+      resolved_by = case when v_verdict.reason is null then p_actor end
+  where e.tenant_id = p_tenant and e.id = p_exception;
+  return row(200, null, null, (select d.document from holdfast.exception_documents(p_tenant, array[p_exception]) d),
+    null, null)::holdfast.outcome;
+end $$;
+
+-- Closes a shortfall, and books what its position still carries too many, as far as ATS covers it by now.
+-- Lock order: position -> shortfall.
+create or replace function holdfast.settle_shortfall(p_tenant uuid, p_shortfall uuid, p_actor text, p_note text)
+returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_sku uuid;
+  v_found record;
+  v_ats bigint;
+  v_on_hand bigint;
+  v_on_order bigint;
+begin
+  select s.sku_id into v_sku from public.shortfall s where s.tenant_id = p_tenant and s.id = p_shortfall;
+  if not found then
+    return holdfast.refusal(404, 'not_found', 'There is no shortfall with this id.');
+  end if;
+  select p.on_hand + p.on_order - p.allocated into v_ats from public.sku_position p
+  where p.tenant_id = p_tenant and p.sku_id = v_sku for no key update;
+  select s.settled_at, s.owed_on_hand, s.owed_on_order into v_found from public.shortfall s
+  where s.tenant_id = p_tenant and s.id = p_shortfall for no key update;
+  if v_found.settled_at is not null then
+    return holdfast.refusal(409, 'shortfall_settled', 'Somebody has settled it already.');
+  end if;
+  v_on_hand := least(v_found.owed_on_hand, v_ats);
+  v_on_order := least(v_found.owed_on_order, v_ats - v_on_hand);
+  perform holdfast.shift(p_tenant, array[v_sku], array[-v_on_hand], array[-v_on_order], array[0::bigint], array['shortfall'],
+    null, null, null, p_actor);
+  update public.shortfall s
+  set settled_at = now(), settled_by = p_actor, note = p_note, updated_at = now(),
+      owed_on_hand = s.owed_on_hand - v_on_hand, owed_on_order = s.owed_on_order - v_on_order
+  where s.tenant_id = p_tenant and s.id = p_shortfall;
+  return row(200, null, null, (select d.document from holdfast.shortfall_documents(p_tenant, array[p_shortfall]) d),
+    null, null)::holdfast.outcome;
+end $$;
+
+-- Erases from what a shop's deliveries left: of one customer (by id, orders, or what stands in the bytes), or of all
+-- (shop/redact). What the work needs stays, in the shape of the body, so that it can still be retried.
+create or replace function holdfast.redact_exceptions(p_provider text, p_command jsonb) returns void
+language plpgsql volatile security invoker as $$
+declare
+  v_customer constant text := p_command ->> 'customerId';
+  v_traces constant bytea[] := array(
+    select convert_to(t.trace, 'UTF8') from jsonb_array_elements_text(p_command -> 'traces') as t(trace)
+    union all select convert_to(v_customer, 'UTF8') where v_customer is not null);
+begin
+  perform set_config('app.inbox_of_nobody', 'on', true);
+  update public.inbox_exception e
+  set body = case when e.command ? 'order' then convert_to(((e.command -> 'order') - 'customer')::text, 'UTF8') else '' end,
+      command = (e.command - 'customerId') #- '{order,customer}', redacted_at = now()
+  where e.provider = p_provider and e.redacted_at is null
+    and (p_command ->> 'do' = 'shop/redact'
+         or e.command ->> 'customerId' = v_customer
+         or p_command -> 'orderIds' ? (e.command ->> 'orderId')
+         or exists (select from unnest(v_traces) as t(trace) where position(t.trace in e.body) > 0));
+  perform set_config('app.inbox_of_nobody', '', true);
+end $$;

@@ -1,0 +1,299 @@
+//! Destinations: who is owed which events, and where they are.
+//!
+//! Promises: an address is saved only where [`Guard`] lets it be called; a secret is made here, leaves only through the
+//! one route that reads it, and is neither recorded under a key nor audited.
+//! Relies on: `migrations/functions/42_destinations.sql`, and [`crate::idempotency::once`] around each deed.
+
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::address::Guard;
+use crate::endpoint::Parsed;
+use crate::fields::{Fields, uuid};
+use crate::idempotency::{Call, Outcome, literal};
+use crate::json::BodyError;
+use crate::orders::outcome;
+
+/// What a destination may subscribe to, beside `*` for all.
+pub const EVENT_TYPES: [&str; 15] = [
+    "order.created",
+    "order.saved",
+    "order.cancelled",
+    "order.shipped",
+    "order.line_allocated",
+    "order.line_released",
+    "style.saved",
+    "sku.ats_changed",
+    "invoice.created",
+    "invoice.paid",
+    "invoice.refunded",
+    "inventory.shortfall",
+    "inbox.exception",
+    "destination.disabled",
+    "destination.recovered",
+];
+
+/// What kinds of destinations there are.
+const KINDS: [&str; 3] = ["webhook", "shopify_inventory", "email"];
+/// What a person may set a destination to.
+const DESTINATION_STATES: [&str; 3] = ["active", "paused", "disabled"];
+/// Both secrets sign for so long after a rotation: time for a partner to roll over.
+pub const ROTATION_OVERLAP_HOURS: u32 = 24;
+/// Bytes of a signing secret: Standard Webhooks takes 24 … 64.
+const SECRET_BYTES: usize = 32;
+const NAME_MAX_CHARS: usize = 200;
+const TOKEN_MAX_CHARS: usize = 500;
+const LOCATION_MAX_CHARS: usize = 255;
+
+/// A request to create or to change a destination, checked but for its address.
+#[derive(Debug)]
+pub struct DestinationFields {
+    written: Map<String, Value>,
+    /// Kept apart from what is audited: the shop's access token, or the secret that was made for it.
+    secret: Option<String>,
+}
+
+/// Reads the body of `POST /admin/destinations`.
+///
+/// # Errors
+/// Every mistake, each with its place.
+pub fn read_create(body: &Value) -> Parsed<DestinationFields> {
+    let mut reading = Reading::default();
+    if let Some(mut fields) = Fields::open(body, "", &mut reading.errors) {
+        let kind = reading.kind(&mut fields);
+        for name in ["name", "eventTypes"] {
+            fields.required(name, &mut reading.errors);
+        }
+        if kind != Some("email") {
+            fields.required("url", &mut reading.errors);
+        }
+        reading.rest(&mut fields);
+        if kind == Some("shopify_inventory") {
+            if reading.written.get("ordered") == Some(&Value::Bool(true)) {
+                fields.wrong("ordered", "pushes of inventory have no order", &mut reading.errors);
+            }
+        } else if reading.secret.is_some() {
+            fields.wrong("accessToken", "is only for shopify_inventory", &mut reading.errors);
+        }
+        fields.finish(&mut reading.errors);
+        reading.written.entry("url").or_insert_with(|| "".into());
+        if kind == Some("webhook") {
+            reading.secret = Some(new_secret());
+        }
+    }
+    reading.done()
+}
+
+/// Reads the body of `PATCH /admin/destinations/{id}`: any of the members but `kind`, and `state`.
+///
+/// # Errors
+/// Every mistake, each with its place.
+pub fn read_change(body: &Value) -> Parsed<DestinationFields> {
+    let mut reading = Reading::default();
+    if let Some(mut fields) = Fields::open(body, "", &mut reading.errors) {
+        reading.rest(&mut fields);
+        reading.one_of(&mut fields, "state", &DESTINATION_STATES);
+        fields.finish(&mut reading.errors);
+    }
+    reading.done()
+}
+
+#[derive(Default)]
+struct Reading {
+    written: Map<String, Value>,
+    secret: Option<String>,
+    errors: Vec<BodyError>,
+}
+
+impl Reading {
+    fn kind(&mut self, fields: &mut Fields<'_>) -> Option<&'static str> {
+        fields.required("kind", &mut self.errors)?;
+        self.one_of(fields, "kind", &KINDS)
+    }
+
+    fn one_of(
+        &mut self,
+        fields: &mut Fields<'_>,
+        name: &'static str,
+        allowed: &[&'static str],
+    ) -> Option<&'static str> {
+        let value = fields.optional(name)?;
+        let found = allowed.iter().copied().find(|allowed| value.as_str() == Some(allowed));
+        match found {
+            Some(found) => _ = self.written.insert(name.into(), found.into()),
+            None => {
+                fields.wrong(name, format!("must be one of {}", allowed.join(", ")), &mut self.errors);
+            }
+        }
+        found
+    }
+
+    /// A text of 1 … `max_chars` characters; null only where it clears.
+    fn text(&mut self, fields: &mut Fields<'_>, name: &'static str, max_chars: usize, clears: bool) {
+        let Some(value) = fields.optional(name) else { return };
+        let fits = value.as_str().is_some_and(|t| !t.trim().is_empty() && t.chars().count() <= max_chars);
+        if fits || (clears && value.is_null()) {
+            self.written.insert(name.into(), value.clone());
+        } else {
+            fields.wrong(name, format!("must be a string of 1 to {max_chars} characters"), &mut self.errors);
+        }
+    }
+
+    fn rest(&mut self, fields: &mut Fields<'_>) {
+        self.text(fields, "name", NAME_MAX_CHARS, false);
+        self.text(fields, "url", 2_048, false);
+        self.text(fields, "locationId", LOCATION_MAX_CHARS, true);
+        self.text(fields, "accessToken", TOKEN_MAX_CHARS, false);
+        self.secret = match self.written.remove("accessToken") {
+            Some(Value::String(token)) if token.bytes().all(|b| b.is_ascii_graphic()) => Some(token),
+            Some(_) => {
+                fields.wrong("accessToken", "must be visible ASCII", &mut self.errors);
+                None
+            }
+            None => None,
+        };
+        self.event_types(fields);
+        if let Some(value) = fields.optional("customerId") {
+            match value.as_str().and_then(uuid) {
+                Some(id) => _ = self.written.insert("customerId".into(), json!(id)),
+                None if value.is_null() => _ = self.written.insert("customerId".into(), Value::Null),
+                None => fields.wrong("customerId", "must be a UUID or null", &mut self.errors),
+            }
+        }
+        if let Some(value) = fields.optional("ordered") {
+            if value.is_boolean() {
+                self.written.insert("ordered".into(), value.clone());
+            } else {
+                fields.wrong("ordered", "must be true or false", &mut self.errors);
+            }
+        }
+        if let Some(attempts) = fields.optional_integer("maxAttempts", 1..=100, &mut self.errors) {
+            self.written.insert("maxAttempts".into(), attempts.into());
+        }
+        if fields.optional("maxPerSecond").is_some_and(Value::is_null) {
+            self.written.insert("maxPerSecond".into(), Value::Null);
+        } else if let Some(pace) = fields.optional_integer("maxPerSecond", 1..=1_000, &mut self.errors) {
+            self.written.insert("maxPerSecond".into(), pace.into());
+        }
+    }
+
+    fn event_types(&mut self, fields: &mut Fields<'_>) {
+        if !fields.has("eventTypes") {
+            fields.optional("eventTypes");
+            return;
+        }
+        let Some(items) = fields.array("eventTypes", 1..=50, &mut self.errors) else { return };
+        for (index, item) in items.iter().enumerate() {
+            if item.as_str().is_none_or(|name| name != "*" && !EVENT_TYPES.contains(&name)) {
+                let message = format!("must be \"*\" or one of {}", EVENT_TYPES.join(", "));
+                self.errors.push(BodyError { path: format!("/eventTypes/{index}"), message });
+            }
+        }
+        self.written.insert("eventTypes".into(), items.clone().into());
+    }
+
+    fn done(self) -> Parsed<DestinationFields> {
+        if self.errors.is_empty() {
+            Ok(DestinationFields { written: self.written, secret: self.secret })
+        } else {
+            Err(self.errors)
+        }
+    }
+}
+
+impl DestinationFields {
+    /// Whether the address that the request names may be called. An email destination has none, or `mailto:` with the
+    /// sender's address.
+    ///
+    /// # Errors
+    /// What is wrong with it, at `/url`; the key stays unused.
+    pub async fn check_address(&self, guard: &Guard) -> Result<(), Vec<BodyError>> {
+        let Some(url) = self.written.get("url").and_then(Value::as_str).filter(|url| !url.is_empty()) else {
+            return Ok(());
+        };
+        let kind = self.written.get("kind").and_then(Value::as_str);
+        if let Some(sender) = url.strip_prefix("mailto:").filter(|_| matches!(kind, None | Some("email"))) {
+            let parts = sender.split_once('@');
+            if parts.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())
+                && sender
+                    .bytes()
+                    .all(|b| b.is_ascii_graphic() && !matches!(b, b',' | b';' | b'<' | b'>' | b'"'))
+            {
+                return Ok(());
+            }
+            return Err(vec![BodyError { path: "/url".into(), message: "must name one address".into() }]);
+        }
+        guard.check(url).await.map_err(|message| vec![BodyError { path: "/url".into(), message }])
+    }
+}
+
+/// A signing secret, `whsec_` and base64 (Standard Webhooks).
+pub fn new_secret() -> String {
+    let bytes: [u8; SECRET_BYTES] = rand::random();
+    format!("whsec_{}", base64::engine::general_purpose::STANDARD.encode(bytes))
+}
+
+/// A destination's id from its path segment.
+pub fn destination_id(segment: &str) -> Option<Uuid> {
+    uuid(segment)
+}
+
+fn arguments(call: &Call, fields: &DestinationFields) -> (String, String, String) {
+    let secret = format!("{} #>> '{{}}'", literal(&json!(fields.secret)));
+    (literal(&call.to_json()), literal(&json!(fields.written)), secret)
+}
+
+/// Creates a destination in the caller's transaction: 201 with it; 422 `unknown_customer`.
+///
+/// # Errors
+/// Of the statement.
+pub async fn create(
+    connection: &mut PgConnection,
+    call: &Call,
+    fields: &DestinationFields,
+) -> Result<Outcome, sqlx::Error> {
+    let (who, fields, secret) = arguments(call, fields);
+    outcome(connection, format!("select * from holdfast.create_destination({who}, {fields}, {secret})")).await
+}
+
+/// Changes a destination in the caller's transaction: 200 with it; 404; 422 `unknown_customer`, `destination_kind`.
+///
+/// # Errors
+/// Of the statement.
+pub async fn change(
+    connection: &mut PgConnection,
+    call: &Call,
+    (id, fields): &(Uuid, DestinationFields),
+) -> Result<Outcome, sqlx::Error> {
+    let (who, fields, secret) = arguments(call, fields);
+    let sql = format!("select * from holdfast.change_destination({who}, '{id}', {fields}, {secret})");
+    outcome(connection, sql).await
+}
+
+/// Gives a webhook a new secret, in the caller's transaction; the one before signs for [`ROTATION_OVERLAP_HOURS`]
+/// more. 404; 422 `destination_kind`.
+///
+/// # Errors
+/// Of the statement.
+pub async fn rotate(
+    connection: &mut PgConnection,
+    call: &Call,
+    (id, secret): &(Uuid, String),
+) -> Result<Outcome, sqlx::Error> {
+    let (who, secret) = (literal(&call.to_json()), literal(&json!(secret)));
+    let sql = format!(
+        "select * from holdfast.rotate_secret({who}, '{id}', {secret} #>> '{{}}', {ROTATION_OVERLAP_HOURS})"
+    );
+    outcome(connection, sql).await
+}
+
+/// Writes an event for this destination alone, in the caller's transaction. 404; 422 `destination_kind`.
+///
+/// # Errors
+/// Of the statement.
+pub async fn test(connection: &mut PgConnection, call: &Call, id: &Uuid) -> Result<Outcome, sqlx::Error> {
+    let who = literal(&call.to_json());
+    outcome(connection, format!("select * from holdfast.test_destination({who}, '{id}')")).await
+}

@@ -1,0 +1,144 @@
+//! The confirmation that an order's account manager gets when stock was promised to it: what was allocated and what is
+//! still open, as text and as HTML.
+
+use serde::Deserialize;
+
+/// What a confirmation is made of: `holdfast.confirmation_facts`, of the moment it is sent.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Facts {
+    to: String,
+    to_name: String,
+    order_number: String,
+    customer_name: String,
+    customer_po: Option<String>,
+    allocated: Allocated,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Allocated {
+    code: String,
+    style_name: String,
+    qty: i64,
+    ats_after: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    code: String,
+    qty: i64,
+    qty_allocated: i64,
+    qty_shipped: i64,
+}
+
+impl Line {
+    /// What the order still wants.
+    fn open(&self) -> i64 {
+        self.qty - self.qty_allocated - self.qty_shipped
+    }
+}
+
+/// A mail, ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mail {
+    /// The account manager's address.
+    pub to: String,
+    /// One line.
+    pub subject: String,
+    /// The text part.
+    pub text: String,
+    /// The HTML part: the same content.
+    pub html: String,
+}
+
+/// The confirmation of one allocation.
+///
+/// # Errors
+/// When the facts are not what they should be.
+pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
+    let facts: Facts = serde_json::from_str(facts)?;
+    let po = facts.customer_po.as_ref().map(|po| format!(", PO {po}")).unwrap_or_default();
+    let allocated = format!(
+        "{} × {} ({}) allocated to order {} of {}{po}.",
+        facts.allocated.qty,
+        facts.allocated.code,
+        facts.allocated.style_name,
+        facts.order_number,
+        facts.customer_name
+    );
+    let left = format!("{} left available to sell.", facts.allocated.ats_after);
+    let open: i64 = facts.lines.iter().map(Line::open).sum();
+    let summary = match open {
+        0 => "The order is complete: nothing is left to allocate.".to_owned(),
+        1 => "1 unit of the order is left to allocate:".to_owned(),
+        n => format!("{n} units of the order are left to allocate:"),
+    };
+    let waiting = || facts.lines.iter().filter(|line| line.open() > 0);
+    let text_lines: String =
+        waiting().map(|line| format!("  {}: {} of {}\n", line.code, line.open(), line.qty)).collect();
+    let html_lines: String = waiting()
+        .map(|line| {
+            format!("<tr><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(&line.code), line.open(), line.qty)
+        })
+        .collect();
+    let table = if html_lines.is_empty() {
+        String::new()
+    } else {
+        format!("<table><tr><th>SKU</th><th>Open</th><th>Ordered</th></tr>{html_lines}</table>")
+    };
+    Ok(Mail {
+        subject: one_line(&format!(
+            "Allocated: {} × {} for order {}",
+            facts.allocated.qty, facts.allocated.code, facts.order_number
+        )),
+        text: format!("Hello {},\n\n{allocated}\n{left}\n\n{summary}\n{text_lines}", facts.to_name),
+        html: format!(
+            "<!doctype html><meta charset=\"utf-8\"><p>Hello {},</p><p>{}<br>{}</p><p>{}</p>{table}",
+            escaped(&facts.to_name),
+            escaped(&allocated),
+            escaped(&left),
+            escaped(&summary)
+        ),
+        to: facts.to,
+    })
+}
+
+/// A header is one line, whatever an order is called.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_names_what_was_allocated_and_what_is_left_and_nothing_breaks_out_of_it() {
+        let facts = r#"{"to":"ann@tenant.test","toName":"Ann <b>","orderNumber":"SO-1\r\nBcc: x","customerName":"A & B",
+            "customerPo":"PO-7","allocated":{"code":"PARKA-S","styleName":"Parka","qty":3,"atsAfter":2},"lines":[
+            {"code":"PARKA-S","qty":6,"qtyAllocated":3,"qtyShipped":1},{"code":"PARKA-M","qty":2,"qtyAllocated":2,"qtyShipped":0}]}"#;
+        let mail = confirmation(facts).expect("facts");
+        assert_eq!(mail.to, "ann@tenant.test");
+        assert_eq!(mail.subject, "Allocated: 3 × PARKA-S for order SO-1  Bcc: x");
+        for part in [
+            "3 × PARKA-S (Parka)",
+            "PO PO-7",
+            "2 left available",
+            "2 units of the order are left",
+            "PARKA-S: 2 of 6",
+        ] {
+            assert!(mail.text.contains(part), "{part}: {}", mail.text);
+        }
+        assert!(!mail.text.contains("PARKA-M"));
+        for part in ["Ann &lt;b&gt;", "A &amp; B", "<td>PARKA-S</td><td>2</td><td>6</td>"] {
+            assert!(mail.html.contains(part), "{part}: {}", mail.html);
+        }
+    }
+}
