@@ -1,7 +1,7 @@
 //! What a person operates Holdfast with: the outbox, its destinations, and what needs a decision. Every mutation is
 //! one keyed transaction that leaves a line of audit; every read is of the caller's own tenant.
 
-use http::Method;
+use http::{HeaderValue, Method};
 use lambda_http::{Body, Request, Response};
 use shared::address::Guard;
 use shared::auth::Scope;
@@ -10,7 +10,7 @@ use shared::destinations::{self, destination_id, new_secret};
 use shared::endpoint::Endpoint;
 use shared::error::Problem;
 use shared::exceptions::{self, List, Settlement};
-use shared::http::{Answer, Incoming, MAX_BODY_BYTES};
+use shared::http::{Answer, Incoming, MAX_BODY_BYTES, respond};
 use shared::idempotency::once;
 use shared::orders::read_empty;
 use shared::outbox_admin::{self, Look, outbox_id};
@@ -35,16 +35,28 @@ impl Console {
     }
 }
 
+/// The page: one file, no build step, nothing from elsewhere.
+const PAGE: &str = include_str!("console.html");
+
 /// Serves one event.
 pub async fn handle(console: &Console, request: Request) -> Response<Body> {
     let incoming = Incoming::read(request);
+    if incoming.route()[..] == ["console"] && incoming.method == Method::GET {
+        return page(&incoming.request_id);
+    }
     console.endpoint.respond(&incoming, console.route(&incoming)).await
 }
 
 impl Console {
     async fn route(&self, incoming: &Incoming) -> Result<Answer, Problem> {
         let query = &incoming.query;
-        let ["admin", rest @ ..] = &incoming.route()[..] else { return Err(Problem::not_found()) };
+        let route = incoming.route();
+        let ["admin", rest @ ..] = &route[..] else {
+            return Err(match route[..] {
+                ["console"] => Problem::method_not_allowed("GET"),
+                _ => Problem::not_found(),
+            });
+        };
         match (&incoming.method, rest) {
             (&Method::GET, ["outbox"]) => self.look(incoming, Look::outbox(query)).await,
             (&Method::GET, ["outbox", id]) => self.look(incoming, event_id(id).map(Look::Event)).await,
@@ -174,6 +186,35 @@ impl Console {
         })
         .await
     }
+}
+
+/// The page and what it may do: run its own script, call its own origin, and nothing else. It holds no data; whoever opens
+/// it brings a token.
+fn page(request_id: &str) -> Response<Body> {
+    let nonce = Uuid::new_v4().simple().to_string();
+    let answer = Answer {
+        status: 200,
+        body: PAGE.replace("{nonce}", &nonce).into_bytes(),
+        content_type: "text/html; charset=utf-8".into(),
+        etag: None,
+        location: None,
+        replayed: false,
+    };
+    let mut response = respond(Ok(answer), request_id);
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    for (name, value) in [
+        ("content-security-policy", policy.as_str()),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
 }
 
 fn event_id(segment: &str) -> Result<i64, Problem> {

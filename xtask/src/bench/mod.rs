@@ -43,7 +43,7 @@ const WARM_REQUESTS: usize = 20;
 /// Requests counted at the wire.
 const COUNTED_REQUESTS: usize = 100;
 
-/// How long to measure.
+/// How long to measure: a quarter of an hour, or a look.
 #[derive(clap::Args)]
 pub struct Args {
     /// A look of about a minute once built: 32 sandboxes only, two short rounds.
@@ -79,8 +79,8 @@ impl Plan {
                 clients: &[1, 8, 32],
                 rounds: 5,
                 warm_up: Duration::from_millis(300),
-                floor_warm_up: Duration::from_secs(2),
-                counted: Duration::from_secs(4),
+                floor_warm_up: Duration::from_millis(1500),
+                counted: Duration::from_secs(3),
                 cold_starts: 20,
             }
         }

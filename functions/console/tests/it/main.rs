@@ -4,6 +4,7 @@
 mod addresses;
 mod destinations;
 mod outbox;
+mod page;
 mod who;
 
 use console::Console;

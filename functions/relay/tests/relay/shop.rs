@@ -1,5 +1,6 @@
 //! Stock pushed to a shop.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ struct Shop {
     /// What the next push is answered with.
     answer: Arc<Mutex<Option<Value>>>,
     delay: Duration,
+    pushes: Arc<AtomicUsize>,
 }
 
 impl Shop {
@@ -37,7 +39,9 @@ impl Shop {
                     .into_response();
                 }
                 assert!(query.contains("inventorySetQuantities") && query.contains("@idempotent(key: $key)"), "{query}");
-                tokio::time::sleep(shop.delay).await;
+                // Not all pushes take alike: one that is overtaken would show.
+                let number = shop.pushes.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(shop.delay * [1, 8, 1, 3][number % 4]).await;
                 let answer = shop.answer.lock().unwrap().clone();
                 if let Some(answer) = answer {
                     return Json(answer).into_response();
@@ -122,7 +126,7 @@ async fn all_due_changes_of_a_sku_go_out_as_one_push_of_its_ats() {
 async fn after_all_is_quiet_the_last_push_carries_the_final_ats() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed { skus: 2, ..Seed::default() }).await;
-    let shop = Shop { delay: Duration::from_millis(3), ..Shop::default() };
+    let shop = Shop { delay: Duration::from_millis(20), ..Shop::default() };
     let partner = shop.clone().open().await;
     connect(&db, &tenant, &partner.url).await;
     let mut limits = hasty();

@@ -11,7 +11,7 @@ use crate::send;
 const ROUNDS: usize = 120;
 
 /// Deadlocks of this database so far; every session reports before it ends, so those under test end first.
-async fn deadlocks(owner: &mut PgConnection) -> i64 {
+pub async fn deadlocks(owner: &mut PgConnection) -> i64 {
     sqlx::query_scalar("select deadlocks from pg_stat_database where datname = current_database()")
         .fetch_one(owner)
         .await

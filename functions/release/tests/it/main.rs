@@ -1,6 +1,7 @@
 //! What release promises, and what it promises together with allocate: real handlers, real Postgres.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
+mod all_writers;
 mod any_history;
 mod connections;
 mod give_back;
