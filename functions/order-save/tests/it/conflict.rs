@@ -81,6 +81,13 @@ async fn a_hundred_savers_raise_the_version_by_exactly_the_number_of_200s() {
                 let reply =
                     send(sandbox, &patch(shop, 0, &json!({"baseVersion": base, "notes": notes}))).await;
                 let body = reply.json();
+                if reply.status == 200 {
+                    assert_eq!(
+                        body["version"].as_i64(),
+                        Some(base + 1),
+                        "saved on the version it was made on"
+                    );
+                }
                 base = body["version"].as_i64().or(body["current"]["version"].as_i64()).unwrap();
                 replies.push((reply, notes));
             }
