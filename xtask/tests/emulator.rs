@@ -4,6 +4,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -37,11 +38,17 @@ while True:
 /// Longer than any answer takes on a machine under load.
 const AMPLE: Duration = Duration::from_secs(20);
 
-fn function(name: &str) -> Function {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bootstrap-{name}"));
+/// Written once and closed before the first process starts: a file that is open for writing in any process, even
+/// for the instant between another test's fork and exec, cannot be executed (ETXTBSY).
+static EXECUTABLE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bootstrap-{}", std::process::id()));
     std::fs::write(&path, BOOTSTRAP).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    Function::new(name, path)
+    path
+});
+
+fn function(name: &str) -> Function {
+    Function::new(name, EXECUTABLE.clone())
 }
 
 fn event(what: &str) -> String {
