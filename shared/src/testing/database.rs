@@ -148,6 +148,21 @@ impl TestDb {
         through_pooler(&self.app_url)
     }
 
+    /// The variables with which an endpoint function's binary reaches it and accepts [`super::token`].
+    pub fn endpoint_env(&self) -> Vec<(&'static str, String)> {
+        let database = self.app_config();
+        let pooler = if database.pooler == Pooler::Transaction { "transaction" } else { "none" };
+        vec![
+            ("APP_DATABASE_URL", database.url),
+            ("DATABASE_POOLER", pooler.into()),
+            ("JWT_SECRET", super::JWT_SECRET.into()),
+            ("JWT_ISSUER", super::ISSUER.into()),
+            ("JWT_AUDIENCE", super::AUDIENCE.into()),
+            ("JWT_TENANT_CLAIM", super::TENANT_CLAIM.into()),
+            ("JWT_SCOPE_CLAIM", super::SCOPE_CLAIM.into()),
+        ]
+    }
+
     /// Whether functions reach it through a pooler in transaction mode.
     pub fn is_pooled(&self) -> bool {
         self.app_config().pooler == Pooler::Transaction

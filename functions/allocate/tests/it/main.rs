@@ -6,6 +6,7 @@ mod bodies;
 mod credit;
 mod events;
 mod faults;
+mod frozen;
 mod hostile_json;
 mod key_forms;
 mod key_races;

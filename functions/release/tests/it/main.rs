@@ -4,6 +4,7 @@
 mod all_writers;
 mod any_history;
 mod connections;
+mod frozen;
 mod give_back;
 mod key_table;
 mod lock_order;

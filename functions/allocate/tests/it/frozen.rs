@@ -1,0 +1,85 @@
+//! The real binary, frozen in mid-request past every time-out while another sandbox takes the same key, then thawed:
+//! one execution, equal answers. The call is one message, so the server finishes it without the client, one way or
+//! the other.
+
+use std::time::{Duration, Instant};
+
+use shared::testing::{Event, Reply, Seed, Shop, fresh_key};
+use xtask::emulator::{Function, Sandbox, event::HttpAnswer};
+
+use crate::send;
+
+/// Longer than statement, lock, request and transaction time-outs, each of which runs on while a process stands.
+const PAST_EVERY_TIMEOUT: Duration = Duration::from_secs(14);
+/// What the emulated Lambda waits for.
+const AMPLE: Duration = Duration::from_secs(60);
+
+async fn started(shop: &Shop) -> Sandbox {
+    let function = Function::new("allocate", env!("CARGO_BIN_EXE_allocate"));
+    let function = shop.db.endpoint_env().into_iter().fold(function, |f, (name, value)| f.env(name, value));
+    Sandbox::start(&function).await.unwrap()
+}
+
+async fn invoke(sandbox: &Sandbox, event: &Event) -> HttpAnswer {
+    let invoked = sandbox.invoke(event.to_json().to_string(), AMPLE).await.unwrap();
+    HttpAnswer::read(&invoked.payload).unwrap()
+}
+
+/// A sandbox frozen while its call waits for the SKU; whether that call then finds the SKU free is up to the caller.
+/// What the thawed sandbox answered, and what another one answered to the same event meanwhile.
+async fn frozen_and_overtaken(
+    shop: &Shop,
+    event: &Event,
+    held_for: Duration,
+) -> (HttpAnswer, Reply, Sandbox) {
+    let sandbox = started(shop).await;
+    sandbox.ready().await.unwrap();
+    let held = shop.hold(0).await;
+    let (answer, retry) = tokio::join!(invoke(&sandbox, event), async {
+        shop.db.until_blocked(1).await;
+        sandbox.freeze().await.unwrap();
+        tokio::time::sleep(held_for).await;
+        held.let_go().await;
+        let elsewhere = shop.db.endpoint();
+        let begun = Instant::now();
+        let mut retry = send(&elsewhere, event).await;
+        while retry.error().as_deref() == Some("idempotency_key_in_use") {
+            assert!(begun.elapsed() < AMPLE, "a call without a client does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            retry = send(&elsewhere, event).await;
+        }
+        tokio::time::sleep(PAST_EVERY_TIMEOUT).await;
+        sandbox.thaw().unwrap();
+        retry
+    });
+    (answer, retry, sandbox)
+}
+
+#[tokio::test]
+async fn a_sandbox_that_froze_while_its_call_committed_wakes_to_the_answer_another_was_given() {
+    let shop = Shop::open(Seed::default()).await;
+    let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 1));
+    let (answer, retry, sandbox) = frozen_and_overtaken(&shop, &event, Duration::ZERO).await;
+    assert_eq!((retry.status, retry.header("idempotent-replayed")), (200, Some("true")), "{}", retry.json());
+    assert_eq!((answer.status, &answer.body), (200, &retry.body));
+    let again = invoke(&sandbox, &event).await;
+    assert_eq!((again.status, &again.body), (200, &retry.body), "the thawed sandbox goes on");
+    assert_eq!(shop.db.count("allocation_ledger").await, 1);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_froze_while_its_call_timed_out_commits_nothing_when_it_wakes() {
+    let shop = Shop::open(Seed::default()).await;
+    let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 1));
+    // Longer than lock_timeout: the server gives the call up.
+    let (answer, retry, sandbox) = frozen_and_overtaken(&shop, &event, Duration::from_secs(4)).await;
+    assert_eq!((retry.status, retry.header("idempotent-replayed")), (200, None), "{}", retry.json());
+    // It learns that its call was given up, and says so; what it was asked for is done, as its next answer tells.
+    assert_eq!(answer.status, 503, "{}", String::from_utf8_lossy(&answer.body));
+    let again = invoke(&sandbox, &event).await;
+    assert_eq!((again.status, &again.body), (200, &retry.body));
+    assert_eq!(again.headers.get("idempotent-replayed").map(String::as_str), Some("true"));
+    assert_eq!(shop.db.count("allocation_ledger").await, 1);
+    shop.db.assert_consistent().await;
+}
