@@ -16,13 +16,16 @@ declare
   v_ats bigint[];
 begin
   -- An order's customer never changes, so it may be read before locking.
-  select o.customer_id into v_customer from public.wholesale_order o where o.tenant_id = p_tenant and o.id = p_order;
+  select o.customer_id, c.credit_limit_minor into v_customer, v_limit
+  from public.wholesale_order o join public.customer c on c.tenant_id = o.tenant_id and c.id = o.customer_id
+  where o.tenant_id = p_tenant and o.id = p_order;
   if not found then
     return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
   end if;
-  select c.credit_limit_minor into v_limit from public.customer c
-  where c.tenant_id = p_tenant and c.id = v_customer and c.credit_limit_minor is not null
-  for no key update;
+  if v_limit is not null then
+    select c.credit_limit_minor into v_limit from public.customer c
+    where c.tenant_id = p_tenant and c.id = v_customer for no key update;
+  end if;
   select o.status into v_status from public.wholesale_order o
   where o.tenant_id = p_tenant and o.id = p_order for no key update;
   if v_status <> 'open' then
@@ -32,10 +35,10 @@ begin
   -- Per distinct SKU in ascending order: units wanted, where it was first sent, and what the rules say of it.
   select array_agg(w.sku_id order by w.sku_id) as skus, array_agg(w.qty order by w.sku_id) as qtys,
          array_agg(w.first_at order by w.sku_id) as first_at,
-         string_agg(holdfast.short_line(w.sku_id, w.qty, 0), ',' order by w.first_at) filter (where l.sku_id is null)
-           as absent,
-         string_agg(holdfast.short_line(w.sku_id, w.qty, l.qty - l.qty_allocated - l.qty_shipped), ',' order by w.first_at)
-           filter (where w.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
+         array_agg(l.qty - l.qty_allocated - l.qty_shipped order by w.sku_id) as open,
+         bool_or(l.sku_id is null) as absent, bool_or(w.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
+         -- Read without a lock: only a guess at which way is the shorter one below.
+         bool_or(w.qty > p.on_hand + p.on_order - p.allocated) as looks_short,
          -- Units already invoiced are in the invoice: only what rises above them raises the exposure.
          coalesce(sum(l.unit_price_minor::numeric
            * (greatest(0, l.qty_allocated + w.qty + l.qty_shipped - l.qty_invoiced)
@@ -43,13 +46,19 @@ begin
   into v_wanted
   from (select (s.line ->> 'skuId')::uuid as sku_id, sum((s.line ->> 'qty')::bigint)::bigint as qty, min(s.ord) as first_at
         from jsonb_array_elements(p_lines) with ordinality as s(line, ord) group by 1) w
-  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = w.sku_id;
-  if v_wanted.absent is not null then
-    return holdfast.refuse_absent(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_wanted.absent);
+  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = w.sku_id
+  left join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = w.sku_id;
+  if v_wanted.absent then
+    return holdfast.refuse_absent(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at,
+      (select string_agg(holdfast.short_line(r.sku_id, r.qty, 0), ',' order by r.first_at)
+       from unnest(v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_wanted.open) as r(sku_id, qty, first_at, open)
+       where r.open is null));
   end if;
-  if v_wanted.exceeding is not null then
+  if v_wanted.exceeding then
     return holdfast.refusal(422, 'exceeds_ordered', 'The order wants fewer units than this; see lines.',
-      format('"lines":[%s]', v_wanted.exceeding));
+      (select format('"lines":[%s]', string_agg(holdfast.short_line(r.sku_id, r.qty, r.open), ',' order by r.first_at))
+       from unnest(v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_wanted.open) as r(sku_id, qty, first_at, open)
+       where r.qty > r.open));
   end if;
 
   if v_limit is not null then
@@ -61,10 +70,10 @@ begin
     end if;
   end if;
 
-  -- One SKU: the guarded UPDATE is the lock and the check. Several, or short: lock in order, collect every short
-  -- one, and only then move.
+  -- One SKU: the guarded UPDATE is the lock and the check. Several, or one that looks short: lock in order, collect
+  -- every short one, and only then move.
   for v_try in 1 .. 2 loop
-    if v_try = 2 or cardinality(v_wanted.skus) > 1 then
+    if v_try = 2 or v_wanted.looks_short or cardinality(v_wanted.skus) > 1 then
       perform from public.sku_position p
       where p.tenant_id = p_tenant and p.sku_id = any (v_wanted.skus) order by p.sku_id for no key update;
       select string_agg(holdfast.short_line(r.sku_id, r.qty, p.on_hand + p.on_order - p.allocated), ',' order by r.first_at)
@@ -104,12 +113,16 @@ end $$;
 create or replace function holdfast.moved(p_order uuid, p_lines jsonb, p_skus uuid[], p_ats bigint[])
 returns holdfast.outcome
 language plpgsql immutable as $$
+declare
+  v_lines text[];
+  v_sku uuid;
 begin
-  return row(200, null, null,
-    format('{"ok":true,"orderId":"%s","lines":[%s]}', p_order,
-      (select string_agg(format('{"skuId":"%s","qty":%s,"atsAfter":%s}', r.sku_id, s.line ->> 'qty', r.ats), ',' order by s.ord)
-       from jsonb_array_elements(p_lines) with ordinality as s(line, ord)
-       join unnest(p_skus, p_ats) as r(sku_id, ats) on r.sku_id = (s.line ->> 'skuId')::uuid)),
+  for i in 0 .. jsonb_array_length(p_lines) - 1 loop
+    v_sku := p_lines -> i ->> 'skuId';
+    v_lines[i] := format('{"skuId":"%s","qty":%s,"atsAfter":%s}', v_sku, p_lines -> i ->> 'qty',
+      p_ats[array_position(p_skus, v_sku)]);
+  end loop;
+  return row(200, null, null, format('{"ok":true,"orderId":"%s","lines":[%s]}', p_order, array_to_string(v_lines, ',')),
     null, null)::holdfast.outcome;
 end $$;
 
