@@ -76,6 +76,9 @@ end $$;
 
 -- Replaces the size run of an order whose row is locked: what is sent stands, what is omitted goes. Never below what is
 -- allocated or shipped. Returns a refusal, or null.
+--
+-- A SKU that comes back after it was omitted remembers what this order's invoices hold of it: they stand, and its units
+-- must not be invoiced or count as exposure a second time.
 create or replace function holdfast.replace_lines(p_tenant uuid, p_order uuid, p_lines jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -109,10 +112,13 @@ begin
   delete from public.order_line l
   where l.tenant_id = p_tenant and l.order_id = p_order
     and not exists (select from jsonb_array_elements(p_lines) x where (x ->> 'skuId')::uuid = l.sku_id);
-  insert into public.order_line as l (tenant_id, order_id, sku_id, line_no, qty, unit_price_minor)
+  insert into public.order_line as l (tenant_id, order_id, sku_id, line_no, qty, unit_price_minor, qty_invoiced)
   select p_tenant, p_order, w.sku_id, w.ord, w.qty,
     coalesce(w.unit_price_minor, (select o.unit_price_minor from public.order_line o
-                                  where o.tenant_id = p_tenant and o.order_id = p_order and o.sku_id = w.sku_id))
+                                  where o.tenant_id = p_tenant and o.order_id = p_order and o.sku_id = w.sku_id)),
+    coalesce((select sum(x.qty) from public.invoice i
+              join public.invoice_line x on x.tenant_id = i.tenant_id and x.invoice_id = i.id
+              where i.tenant_id = p_tenant and i.order_id = p_order and x.sku_id = w.sku_id), 0)
   from (select (x.line ->> 'skuId')::uuid as sku_id, (x.line ->> 'qty')::bigint as qty,
                (x.line ->> 'unitPriceMinor')::bigint as unit_price_minor, x.ord
         from jsonb_array_elements(p_lines) with ordinality as x(line, ord)) w

@@ -5,7 +5,7 @@
 //! exists is checked inside the claim or the read, not here.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -72,7 +72,15 @@ impl Caller {
 struct KnownKey {
     caller: Caller,
     expires_at: Option<Timestamp>,
-    seen_at: Instant,
+    /// Wall-clock time: in a sandbox that was frozen, other clocks may stand still, and a revocation is felt all the same.
+    seen_at: SystemTime,
+}
+
+impl KnownKey {
+    /// Whether it need not be looked up again; a clock that was set back trusts nothing.
+    fn is_recent(&self, now: SystemTime) -> bool {
+        now.duration_since(self.seen_at).is_ok_and(|age| age < Duration::from_secs(API_KEY_CACHE_SECS))
+    }
 }
 
 /// Verifies credentials.
@@ -128,7 +136,7 @@ impl Auth {
         let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         let cached = self.api_keys.lock().await.get(&hash).cloned();
         let known = match cached {
-            Some(known) if known.seen_at.elapsed() < Duration::from_secs(API_KEY_CACHE_SECS) => known,
+            Some(known) if known.is_recent(SystemTime::now()) => known,
             _ => {
                 let found = find_api_key(db, &hash).await?;
                 let mut cache = self.api_keys.lock().await;
@@ -189,6 +197,22 @@ async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<KnownKey>, DbEr
             scopes: scopes.split(' ').map(str::to_owned).collect(),
         },
         expires_at: expires_at_secs.and_then(|secs| Timestamp::from_second(secs).ok()),
-        seen_at: Instant::now(),
+        seen_at: SystemTime::now(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_trusted_for_a_while_by_the_clock_on_the_wall() {
+        let nobody = Uuid::nil();
+        let caller = Caller { tenant_id: nobody, user_id: nobody, actor: String::new(), scopes: Vec::new() };
+        let seen_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let known = KnownKey { caller, expires_at: None, seen_at };
+        assert!(known.is_recent(seen_at + Duration::from_secs(API_KEY_CACHE_SECS - 1)));
+        assert!(!known.is_recent(seen_at + Duration::from_secs(API_KEY_CACHE_SECS)));
+        assert!(!known.is_recent(seen_at - Duration::from_secs(1)), "the clock was set back");
+    }
 }

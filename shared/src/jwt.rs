@@ -2,7 +2,7 @@
 //! the token, so a public key can not be taken for a secret.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use jsonwebtoken::jwk::{JwkSet, KeyAlgorithm};
 use jsonwebtoken::{Algorithm, DecodingKey, TokenData, Validation, decode, decode_header};
@@ -14,7 +14,8 @@ use crate::error::Problem;
 
 /// Clocks of issuer and Lambda may differ by this much.
 const LEEWAY_SECS: u64 = 5;
-/// A key id that is not in the set may be a new one, but nobody makes us fetch the set more often than this.
+/// A key id that is not in the set may be a new one, but nobody makes us ask for the set more often than this, also while
+/// the issuer is away: each attempt may cost its request [`JWKS_TIMEOUT`].
 const JWKS_MIN_REFRESH: Duration = Duration::from_secs(60);
 /// A set is fetched again after this, so that a withdrawn key is felt.
 const JWKS_MAX_AGE: Duration = Duration::from_secs(600);
@@ -41,7 +42,26 @@ pub struct JwtVerifier {
 
 enum Keys {
     Secret(DecodingKey),
-    Jwks { url: String, fetched: Mutex<Option<(JwkSet, Instant)>> },
+    Jwks { url: String, fetched: Mutex<Option<Fetched>> },
+}
+
+/// A key set. Wall-clock times: in a sandbox that was frozen, other clocks may stand still.
+struct Fetched {
+    set: JwkSet,
+    at: SystemTime,
+    /// When it was last asked for, with or without success.
+    asked_at: SystemTime,
+}
+
+impl Fetched {
+    /// Whether to ask for it again before a token by this key is judged.
+    fn is_stale(&self, kid: &str, now: SystemTime) -> bool {
+        // A clock that was set back makes it stale.
+        let older =
+            |since: SystemTime, than: Duration| now.duration_since(since).map_or(true, |age| age > than);
+        older(self.asked_at, JWKS_MIN_REFRESH)
+            && (older(self.at, JWKS_MAX_AGE) || self.set.find(kid).is_none())
+    }
 }
 
 impl JwtVerifier {
@@ -91,30 +111,28 @@ impl JwtVerifier {
 
 async fn jwks_key(
     url: &str,
-    fetched: &Mutex<Option<(JwkSet, Instant)>>,
+    fetched: &Mutex<Option<Fetched>>,
     kid: &str,
     alg: Algorithm,
 ) -> Result<DecodingKey, Problem> {
     // Held over the fetch: a sandbox serves one request at a time anyway.
     let mut fetched = fetched.lock().await;
-    let wanted = match fetched.as_ref() {
-        None => true,
-        Some((set, at)) => {
-            at.elapsed() > JWKS_MAX_AGE || (set.find(kid).is_none() && at.elapsed() > JWKS_MIN_REFRESH)
-        }
-    };
-    if wanted {
-        match fetch(url).await {
-            Ok(set) => *fetched = Some((set, Instant::now())),
+    let now = SystemTime::now();
+    if fetched.as_ref().is_none_or(|known| known.is_stale(kid, now)) {
+        match (fetch(url).await, fetched.as_mut()) {
+            (Ok(set), _) => *fetched = Some(Fetched { set, at: now, asked_at: now }),
             // Yesterday's keys are better than none while the issuer is away.
-            Err(error) if fetched.is_some() => tracing::warn!(%error, "JWKS not refreshed"),
-            Err(error) => {
+            (Err(error), Some(known)) => {
+                tracing::warn!(%error, "JWKS not refreshed");
+                known.asked_at = now;
+            }
+            (Err(error), None) => {
                 tracing::error!(%error, "no JWKS");
                 return Err(Problem::unavailable());
             }
         }
     }
-    let jwk = fetched.as_ref().and_then(|(set, _)| set.find(kid)).ok_or_else(Problem::unauthenticated)?;
+    let jwk = fetched.as_ref().and_then(|known| known.set.find(kid)).ok_or_else(Problem::unauthenticated)?;
     // A key that names its algorithm is for that one only.
     let named: Option<KeyAlgorithm> = jwk.common.key_algorithm;
     if named.is_some_and(|named| named.to_string() != format!("{alg:?}")) {
@@ -126,4 +144,22 @@ async fn jwks_key(
 async fn fetch(url: &str) -> Result<JwkSet, reqwest::Error> {
     let client = reqwest::Client::builder().timeout(JWKS_TIMEOUT).build()?;
     client.get(url).send().await?.error_for_status()?.json().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_that_is_away_is_asked_once_a_minute_and_not_by_every_request() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(10_000);
+        let later = |secs: u64| at + Duration::from_secs(secs);
+        let mut known = Fetched { set: JwkSet { keys: Vec::new() }, at, asked_at: at };
+        assert!(!known.is_stale("unknown", later(60)), "a flood of unknown key ids");
+        assert!(known.is_stale("unknown", later(61)));
+        known.asked_at = later(601);
+        assert!(!known.is_stale("unknown", later(661)), "asked in vain a minute ago");
+        assert!(known.is_stale("unknown", later(662)));
+        assert!(known.is_stale("unknown", at - Duration::from_secs(1)), "the clock was set back");
+    }
 }

@@ -97,6 +97,27 @@ async fn invoiced_units_can_be_released_and_allocated_again_while_the_invoice_st
 }
 
 #[tokio::test]
+async fn a_size_that_was_dropped_and_comes_back_is_not_invoiced_again() {
+    let shop = Shop::open(Seed { skus: 2, credit_limit_minor: Some(6_000), ..Seed::default() }).await;
+    let sandbox = shop.db.endpoint();
+    let [a, b] = shop.tenant.skus[..].try_into().unwrap();
+    assert_eq!(allocate(&shop, 0, 0, 6).await.status, 200);
+    assert_eq!(send(&sandbox, &invoice_of(&shop, 0)).await.status, 201);
+    let event = shop.release(0).key(&fresh_key()).json(&shop.one(0, 6));
+    assert_eq!(Reply::from(release::handle(&sandbox, event.request()).await).status, 200);
+    for run in [json!([{"skuId": b, "qty": 1}]), json!([{"skuId": a, "qty": 6, "unitPriceMinor": 1_000}])] {
+        let path = format!("/orders/{}", shop.tenant.orders[0]);
+        let event = Event::new("PATCH", &path).bearer(&shop.tenant.token()).key(&fresh_key());
+        let event = event.header("if-match", "*").json(&json!({"lines": run}));
+        assert_eq!(Reply::from(order_save::handle(&sandbox, event.request()).await).status, 200);
+    }
+    assert_eq!(allocate(&shop, 0, 0, 6).await.status, 200, "its units are in the invoice, within the limit");
+    assert_eq!(exposure(&shop).await, 6_000);
+    let nothing = send(&sandbox, &invoice_of(&shop, 0)).await;
+    assert_eq!(nothing.error().as_deref(), Some("nothing_to_invoice"));
+}
+
+#[tokio::test]
 async fn a_users_whole_day_create_edit_allocate_release_invoice_or_cancel() {
     let shop = Shop::open(Seed { skus: 2, on_hand: 50, ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
