@@ -7,6 +7,7 @@ mod dev;
 mod dev_env;
 mod master_data;
 mod migrate;
+mod optimized;
 mod partner;
 mod postgres;
 mod process;
@@ -54,6 +55,7 @@ async fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Dev(args) => dev::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(args).await,
+        Command::Bench(_) if cfg!(debug_assertions) => Err(optimized::run_again()),
         Command::Bench(args) => bench::run(args).await,
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => admin::run(command).await.map(|()| ExitCode::SUCCESS),

@@ -304,3 +304,11 @@ fn the_readme_names_the_two_commands() {
         assert!(readme.contains(command), "README.md does not name `{command}`");
     }
 }
+
+#[test]
+fn the_commands_and_the_functions_build_on_the_same_dependencies() {
+    // With a package selected, features are united over that one alone, and what both stand on is compiled twice.
+    let alias =
+        read(".cargo/config.toml").lines().find(|line| line.starts_with("xtask = ")).unwrap().to_owned();
+    assert!(!alias.split([' ', '"']).any(|word| ["-p", "--package"].contains(&word)), "{alias}");
+}
