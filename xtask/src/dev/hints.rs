@@ -25,6 +25,10 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
     };
 
     println!("\nHoldfast answers at {}   (Ctrl-C ends it)", ports.http_url());
+    println!(
+        "  console   {}/console      (paste a token of .local/dev.env, TOKEN_USER1 for one)",
+        ports.http_url()
+    );
     println!("  partner   {}", ports.partner_url());
     println!("  settings  .local/dev.env      logs  .local/functions.log, .local/postgres.log");
     println!("\nTry, in another terminal in this folder:\n\n  . .local/dev.env\n");
