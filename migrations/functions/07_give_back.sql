@@ -42,5 +42,9 @@ begin
   if v_ats is null then
     raise exception 'the position of SKU % holds less than its order lines', v_wanted.skus[1];
   end if;
+  if holdfast.book_owed(p_tenant, v_wanted.skus, p_actor) then
+    v_ats := array(select p.on_hand + p.on_order - p.allocated from public.sku_position p
+                   where p.tenant_id = p_tenant and p.sku_id = any (v_wanted.skus) order by p.sku_id);
+  end if;
   return holdfast.moved(p_order, p_lines, v_wanted.skus, v_ats);
 end $$;

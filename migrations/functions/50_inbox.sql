@@ -28,8 +28,9 @@ begin
   return 'kept';
 end $$;
 
--- Does what a command says. p_tenant: whose it is, where that is known already (a retry), else null. What can be done is
--- done, each fact once; a reason tells what could not. Leaves app.tenant_id set to the tenant.
+-- Does what a command says. p_tenant: whose it is, where that is known already, else null. p_delivery: as of receive; retry
+-- stands in it when a person asks, who has then seen what there is to see. What can be done is done, each fact once; a
+-- reason tells what could not. Leaves app.tenant_id set to the tenant.
 create or replace function holdfast.take_effect(p_tenant uuid, p_provider text, p_delivery jsonb, p_actor text)
 returns holdfast.verdict
 language plpgsql volatile security invoker as $$
@@ -68,11 +69,12 @@ begin
   end if;
   case v_sender
     when 'stripe' then return holdfast.apply_stripe(v_tenant, v_command, p_actor);
-    when '3pl' then return holdfast.apply_threepl(v_tenant, v_account, v_command, p_actor);
+    when '3pl' then
+      return holdfast.apply_threepl(v_tenant, v_account, v_command || jsonb_build_object('retry', p_delivery ? 'retry'), p_actor);
     when 'shopify' then
       if v_do = 'customers/data_request' then
         -- A person answers it; a retry says that it was answered.
-        return row(v_tenant, case when p_tenant is null then 'a customer asks for their data: answer within 30 days' end,
+        return row(v_tenant, case when not p_delivery ? 'retry' then 'a customer asks for their data: answer within 30 days' end,
           null)::holdfast.verdict;
       end if;
       return holdfast.apply_shopify(v_tenant, v_account, v_command, p_actor);

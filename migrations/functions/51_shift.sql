@@ -32,6 +32,8 @@ begin
   if v_events is not null then
     perform holdfast.emit(p_tenant, v_events);
   end if;
+  perform holdfast.book_owed(p_tenant, array(select m.sku_id from unnest(p_skus, p_on_hand, p_on_order, p_allocated)
+    as m(sku_id, on_hand, on_order, allocated) where m.on_hand + m.on_order > m.allocated), p_actor);
 end $$;
 
 -- Counts units that are not there: one open row per SKU and cause, told as inventory.shortfall with what is open now.
@@ -61,4 +63,65 @@ begin
   if v_events is not null then
     perform holdfast.emit(p_tenant, v_events);
   end if;
+end $$;
+
+-- p_units are no longer missing; of those, p_owed had left all the same and are back. Returns how many of these the books
+-- had lost meanwhile, and the row with them. A row that is settled stays so.
+create or replace function holdfast.ease_shortfall(p_tenant uuid, p_shortfall uuid, p_units bigint, p_owed bigint, p_actor text)
+returns bigint
+language plpgsql volatile security invoker as $$
+declare
+  v_booked bigint;
+begin
+  select greatest(0, p_owed - s.owed_on_hand) into v_booked from public.shortfall s
+  where s.tenant_id = p_tenant and s.id = p_shortfall for no key update;
+  update public.shortfall s set owed_on_hand = s.owed_on_hand - (p_owed - v_booked), updated_at = now()
+  where s.tenant_id = p_tenant and s.id = p_shortfall and p_owed > v_booked;
+  perform holdfast.lower_shortfall(p_tenant, p_shortfall, p_units - v_booked, p_actor, 'no longer wanted');
+  return v_booked;
+end $$;
+
+-- Lowers an open row, whose lock is held, by p_units; none left: it is settled.
+create or replace function holdfast.lower_shortfall(p_tenant uuid, p_shortfall uuid, p_units bigint, p_actor text, p_note text)
+returns void
+language plpgsql volatile security invoker as $$
+begin
+  update public.shortfall s
+  set qty = case when s.qty > p_units then s.qty - p_units else s.qty end, updated_at = now(),
+      settled_at = case when s.qty > p_units then null else now() end,
+      settled_by = case when s.qty > p_units then null else p_actor end,
+      note = case when s.qty > p_units then null else p_note end
+  where s.tenant_id = p_tenant and s.id = p_shortfall and s.settled_at is null and p_units > 0;
+end $$;
+
+-- Takes from positions what they carry too many, as far as ATS covers it by now. To be called by whatever raises an ATS:
+-- units that are not there are never on sale. The caller holds the positions' rows. Says whether anything was booked.
+create or replace function holdfast.book_owed(p_tenant uuid, p_skus uuid[], p_actor text) returns boolean
+language plpgsql volatile security invoker as $$
+declare
+  v_row record;
+  v_ats bigint;
+  v_on_hand bigint;
+  v_on_order bigint;
+  v_booked boolean := false;
+begin
+  for v_row in
+    select s.id, s.sku_id, s.owed_on_hand, s.owed_on_order from public.shortfall s
+    where s.tenant_id = p_tenant and s.sku_id = any (p_skus) and s.owed_on_hand + s.owed_on_order > 0
+    order by s.sku_id, s.opened_at, s.id for no key update
+  loop
+    select p.on_hand + p.on_order - p.allocated into v_ats from public.sku_position p
+    where p.tenant_id = p_tenant and p.sku_id = v_row.sku_id;
+    v_on_hand := least(v_row.owed_on_hand, v_ats);
+    v_on_order := least(v_row.owed_on_order, v_ats - v_on_hand);
+    continue when v_on_hand + v_on_order = 0;
+    update public.shortfall s
+    set owed_on_hand = s.owed_on_hand - v_on_hand, owed_on_order = s.owed_on_order - v_on_order, updated_at = now()
+    where s.tenant_id = p_tenant and s.id = v_row.id;
+    perform holdfast.lower_shortfall(p_tenant, v_row.id, v_on_hand + v_on_order, p_actor, 'covered by now');
+    perform holdfast.shift(p_tenant, array[v_row.sku_id], array[-v_on_hand], array[-v_on_order], array[0::bigint],
+      array['shortfall'], null, null, null, p_actor);
+    v_booked := true;
+  end loop;
+  return v_booked;
 end $$;

@@ -1,6 +1,7 @@
 -- What Stripe tells of an invoice: a ledger line per fact, and a status that only rises: awaiting_payment -> paid ->
 -- refunded, whatever came first. p_command: do (payment, failure, refund, dispute), reference, paymentIntent, amountMinor,
--- currency; invoiceId where the event names it; full for a refund.
+-- currency; invoiceId where the event names it; full for a refund. A refund of less than the total, though it is all that its
+-- charge had, is one of a payment that did not pay the invoice: a line, no step.
 -- Lock order: the payment intent's advisory lock (in take_effect) -> invoice -> inserts.
 create or replace function holdfast.apply_stripe(p_tenant uuid, p_command jsonb, p_actor text) returns holdfast.verdict
 language plpgsql volatile security invoker as $$
@@ -24,10 +25,17 @@ begin
     return row(p_tenant, format('the invoice is in %s', v_invoice.currency), null)::holdfast.verdict;
   elsif v_do = 'payment' and v_amount < v_invoice.total_minor then
     return row(p_tenant, format('%s was received of %s', v_amount, v_invoice.total_minor), null)::holdfast.verdict;
+  elsif v_do = 'payment'
+    and (holdfast.tenant_of_payment_intent(v_intent) <> p_tenant
+         or exists (select from public.payment_ledger l
+                    where l.tenant_id = p_tenant and l.kind = 'payment' and l.payment_intent = v_intent
+                      and l.invoice_id <> v_invoice.id)) then
+    return row(p_tenant, 'this payment has paid another invoice already', null)::holdfast.verdict;
   end if;
 
   insert into public.payment_ledger (tenant_id, invoice_id, kind, reference, payment_intent, amount_minor, currency, actor)
-  values (p_tenant, v_invoice.id, v_do, p_command ->> 'reference', v_intent, v_amount, p_command ->> 'currency', p_actor)
+  values (p_tenant, v_invoice.id, v_do, p_command ->> 'reference', v_intent, coalesce(v_amount, v_invoice.total_minor),
+    coalesce(p_command ->> 'currency', v_invoice.currency), p_actor)
   on conflict do nothing;
   v_new := found;
 
@@ -41,8 +49,15 @@ begin
     end if;
     perform holdfast.wake_exceptions(p_tenant, 'stripe', 'payment_intent:' || v_intent,
       jsonb_build_object('invoiceId', v_invoice.id), true, p_actor);
-  elsif v_do = 'refund' and (p_command ->> 'full')::boolean and v_invoice.status <> 'refunded' then
-    perform holdfast.raise_invoice(v_invoice, 'refunded');
+  elsif v_do = 'refund' and (p_command ->> 'full')::boolean and coalesce(v_amount >= v_invoice.total_minor, true) then
+    if v_invoice.status <> 'refunded' then
+      perform holdfast.raise_invoice(v_invoice, 'refunded');
+    end if;
+    if v_new and exists (select from public.payment_ledger l
+                         where l.tenant_id = p_tenant and l.invoice_id = v_invoice.id and l.kind = 'payment'
+                           and l.payment_intent <> v_intent) then
+      v_reason := 'refunded, though the invoice had another payment: see whether that one is to stand';
+    end if;
   elsif v_do = 'dispute' and v_new then
     update public.invoice i set disputed_at = coalesce(i.disputed_at, clock_timestamp())
     where i.tenant_id = p_tenant and i.id = v_invoice.id;

@@ -8,7 +8,9 @@ create or replace function holdfast.take_lines(p_tenant uuid, p_account text, p_
   out skus uuid[], out qtys bigint[], out reason text)
 language plpgsql volatile security invoker as $$
 declare
-  v_document constant text := p_command ->> 'documentId';
+  -- A receipt's or a shipment's name need not be unique beyond its ASN or order.
+  v_document constant text := jsonb_build_array(coalesce(p_command ->> 'orderId', p_command ->> 'asnId'),
+    p_command ->> 'documentId');
   v_sent record;
   v_differing text;
 begin
@@ -30,7 +32,8 @@ begin
   select coalesce(array_agg(m.sku_id order by m.sku_id), '{}'), coalesce(array_agg(m.qty order by m.sku_id), '{}')
   into skus, qtys from summed m;
 
-  -- A line that was told before, with another SKU or quantity, counts as it was told first.
+  -- A line that was told before, with another SKU or quantity, counts as it was told first; nothing changes that any more,
+  -- so a retry says that a person has seen it.
   select string_agg(distinct s.line_id, ', ') into v_differing
   from unnest(v_sent.ids, v_sent.skus, v_sent.qtys) as s(line_id, sku_id, qty)
   cross join lateral (select l.sku_id, l.qty from public.threepl_line l
@@ -38,7 +41,7 @@ begin
                         and l.document_id = v_document and l.line_id = s.line_id limit 1) l
   where (l.sku_id, l.qty) <> (s.sku_id, s.qty);
   reason := nullif(left(concat_ws('; ', 'no SKU of ours: ' || v_sent.unknown,
-    'told before, and differently: line ' || v_differing), 500), '');
+    case when not (p_command ->> 'retry')::boolean then 'told before, and differently: line ' || v_differing end), 500), '');
 end $$;
 
 create or replace function holdfast.apply_threepl(p_tenant uuid, p_account text, p_command jsonb, p_actor text)
@@ -78,6 +81,16 @@ begin
       return row(p_tenant, v_new.reason, null)::holdfast.verdict;
     end if;
   end if;
+  -- What waits for it may bring SKUs that were not announced: their positions are locked now, in order with the others.
+  perform from public.sku_position p
+  where p.tenant_id = p_tenant and p.sku_id in (
+    select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = v_asn.id
+    union all
+    select k.id from public.inbox_exception e
+    cross join lateral jsonb_array_elements(e.command -> 'lines') as s(line)
+    join public.sku k on k.tenant_id = p_tenant and k.code = s.line ->> 'sku'
+    where e.provider = '3pl:' || p_account and e.waits_for = 'asn:' || v_external and e.resolved_at is null)
+  order by p.sku_id for no key update;
   perform holdfast.settle_asn(p_tenant, v_asn.id, '{}', '{}', v_do, p_actor);
   if v_do = 'asn.created' then
     perform holdfast.wake_exceptions(p_tenant, '3pl:' || p_account, 'asn:' || v_external, '{}', false, p_actor);

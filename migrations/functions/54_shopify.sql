@@ -51,15 +51,15 @@ begin
   return row(p_tenant, v_reason, null)::holdfast.verdict;
 end $$;
 
--- Each line of a channel order with what it has and what its facts come to. Of the ordered units, those refunded into
--- stock (or all that were not written off, of a cancelled order) need nothing from stock; the others need to be held, or to
--- be gone: written off, or shipped once the order is fulfilled.
-create or replace function holdfast.channel_lines_due(p_tenant uuid, p_order uuid)
-returns table (external_id text, sku_id uuid, held bigint, gone bigint, short bigint, shortfall_id uuid, needed bigint, gone_due bigint)
+-- Each line of a channel order with what it has and what its facts come to. Of the ordered units some came back (refunded
+-- into stock; of a cancelled order all that were not written off), some were written off, and the others are wanted.
+create or replace function holdfast.channel_lines(p_tenant uuid, p_order uuid)
+returns table (external_id text, sku_id uuid, held bigint, gone bigint, short bigint, owed bigint, needed bigint,
+  shortfall_id uuid, wanted bigint, written_off bigint, fulfilled boolean)
 language sql stable security invoker as $$
-  select l.external_id, l.sku_id, l.qty_allocated, l.qty_gone, l.qty_short, l.shortfall_id,
-    l.qty - back.qty,
-    written_off.qty + case when o.fulfilled_at is null then 0 else l.qty - back.qty - written_off.qty end
+  select l.external_id, l.sku_id, l.qty_allocated, l.qty_gone, l.qty_short, l.qty_owed, l.qty_needed, l.shortfall_id,
+    case when o.cancelled_at is null then greatest(0, l.qty - written_off.qty - refunded.restocked) else 0 end::bigint,
+    written_off.qty, o.fulfilled_at is not null
   from public.channel_order o
   join public.channel_order_line l on l.tenant_id = p_tenant and l.channel_order_id = o.id
   cross join lateral (
@@ -68,89 +68,117 @@ language sql stable security invoker as $$
     from public.channel_refund_line r
     where r.tenant_id = p_tenant and r.channel_order_id = o.id and r.line_external_id = l.external_id) refunded
   cross join lateral (select least(refunded.not_restocked, l.qty)::bigint as qty) written_off
-  cross join lateral (select case when o.cancelled_at is null then least(refunded.restocked, l.qty - written_off.qty)
-                                  else l.qty - written_off.qty end::bigint as qty) back
   where o.tenant_id = p_tenant and o.id = p_order
 $$;
+drop function if exists holdfast.channel_lines_due(uuid, uuid);
 
--- Brings every line of a channel order, whose row is locked, to what is due: first what is no longer needed comes back (from
--- what was short before from what was held), then what is newly needed is taken, as far as ATS covers it.
+-- Brings a channel order, whose row is locked, to what its facts come to: SKU by SKU, and of what that makes each line its
+-- part, so that the end does not hang on the order in which lines were told of.
+--
+-- Newly needed units are taken as far as ATS covers them, and more of those that are missing once the order is fulfilled;
+-- what is needed less comes back, from what was missing before from what was taken. What was taken is written off first; the
+-- rest is held, or gone once the order is fulfilled. What was shipped and never taken is owed by the books.
 create or replace function holdfast.settle_channel_order(p_tenant uuid, p_order uuid, p_event text, p_actor text)
 returns void
 language plpgsql volatile security invoker as $$
 declare
-  v_line record;
-  v_ats bigint;
-  v_short bigint;
-  v_covered bigint;
-  v_gone bigint;
-  v_skus uuid[] := '{}';
-  v_on_hand bigint[] := '{}';
-  v_allocated bigint[] := '{}';
-  v_missing bigint[] := '{}';
-  n int := 0;
+  v_due record;
 begin
   perform from public.sku_position p
-  where p.tenant_id = p_tenant and p.sku_id in (select d.sku_id from holdfast.channel_lines_due(p_tenant, p_order) d)
+  where p.tenant_id = p_tenant and p.sku_id in (select l.sku_id from holdfast.channel_lines(p_tenant, p_order) l)
   order by p.sku_id for no key update;
 
-  for v_line in
-    select d.*, p.on_hand + p.on_order - p.allocated as ats, d.needed - d.held - d.gone - d.short as more
-    from holdfast.channel_lines_due(p_tenant, p_order) d
-    join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = d.sku_id
-    order by d.sku_id, d.needed - d.held - d.gone - d.short, d.external_id
-  loop
-    if n = 0 or v_skus[n] <> v_line.sku_id then
-      n := n + 1;
-      v_skus[n] := v_line.sku_id;
-      v_on_hand[n] := 0;
-      v_allocated[n] := 0;
-      v_missing[n] := 0;
-      v_ats := v_line.ats;
-    end if;
-    if v_line.more <= 0 then
-      v_short := greatest(0, v_line.short + v_line.more);
-    else
-      v_short := v_line.short + v_line.more - least(v_line.more, v_ats);
-    end if;
-    v_covered := v_line.needed - v_short;
-    v_gone := least(v_line.gone_due, v_covered);
-    v_ats := v_ats - (v_covered - v_line.held - v_line.gone);
-    v_on_hand[n] := v_on_hand[n] - (v_gone - v_line.gone);
-    v_allocated[n] := v_allocated[n] + (v_covered - v_gone - v_line.held);
-    v_missing[n] := v_missing[n] + greatest(0, v_short - v_line.short);
-    if v_short < v_line.short then
-      perform holdfast.ease_shortfall(p_tenant, v_line.shortfall_id, v_line.short - v_short, p_actor);
-    end if;
-    update public.channel_order_line l set qty_allocated = v_covered - v_gone, qty_gone = v_gone, qty_short = v_short
-    where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.external_id = v_line.external_id
-      and (l.qty_allocated, l.qty_gone, l.qty_short) <> (v_covered - v_gone, v_gone, v_short);
-  end loop;
-  if n = 0 then
+  with line as (
+    select * from holdfast.channel_lines(p_tenant, p_order)
+  ), sku as (
+    select l.sku_id, sum(l.wanted + l.written_off) as needed, sum(l.needed) as needed_before, sum(l.held + l.gone) as taken,
+      sum(l.written_off) as written_off, bool_or(l.fulfilled) as fulfilled
+    from line l group by l.sku_id
+  ), covered as (
+    select s.sku_id, s.written_off, least(s.needed, s.taken
+      + least(a.ats, case when s.fulfilled then s.needed else greatest(0, s.needed - s.needed_before) end)) as taken
+    from sku s
+    join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = s.sku_id
+    cross join lateral (select p.on_hand + p.on_order - p.allocated as ats) a
+  ), spread as (
+    select l.*, least(l.written_off, greatest(0, least(c.written_off, c.taken)
+        - coalesce(sum(l.written_off) over earlier, 0)))::bigint as off,
+      least(l.wanted, greatest(0, c.taken - least(c.written_off, c.taken)
+        - coalesce(sum(l.wanted) over earlier, 0)))::bigint as served
+    from line l join covered c on c.sku_id = l.sku_id
+    window earlier as (partition by l.sku_id order by l.external_id rows between unbounded preceding and 1 preceding)
+  ), after as (
+    select s.*, case when s.fulfilled then 0 else s.served end as now_held,
+      s.off + case when s.fulfilled then s.served else 0 end as now_gone, s.wanted - s.served as now_short,
+      case when s.fulfilled then s.wanted - s.served else 0 end as now_owed
+    from spread s
+  ), written as (
+    update public.channel_order_line l
+    set qty_needed = a.wanted + a.written_off, qty_allocated = a.now_held, qty_gone = a.now_gone, qty_short = a.now_short,
+        qty_owed = a.now_owed
+    from after a
+    where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.external_id = a.external_id
+      and (l.qty_needed, l.qty_allocated, l.qty_gone, l.qty_short, l.qty_owed)
+          <> (a.wanted + a.written_off, a.now_held, a.now_gone, a.now_short, a.now_owed)
+  ), moved as (
+    select a.sku_id, (min(a.shortfall_id::text))::uuid as shortfall, sum(a.gone - a.now_gone)::bigint as on_hand,
+      sum(a.now_held - a.held)::bigint as allocated, sum(a.now_short - a.short)::bigint as short,
+      sum(a.now_owed - a.owed)::bigint as owed
+    from after a group by a.sku_id
+  )
+  select array_agg(m.sku_id order by m.sku_id) as skus, array_agg(m.shortfall order by m.sku_id) as shortfalls,
+    array_agg(m.on_hand order by m.sku_id) as on_hand, array_agg(m.allocated order by m.sku_id) as allocated,
+    array_agg(m.short order by m.sku_id) as short, array_agg(m.owed order by m.sku_id) as owed,
+    array_agg(0::bigint order by m.sku_id) as nothing
+  into v_due from moved m where (m.on_hand, m.allocated, m.short, m.owed) <> (0, 0, 0, 0);
+  if v_due.skus is null then
     return;
   end if;
 
-  perform holdfast.shift(p_tenant, v_skus, v_on_hand, array_fill(0::bigint, array[n]), v_allocated,
+  for n in 1 .. cardinality(v_due.skus) loop
+    if least(v_due.short[n], v_due.owed[n]) < 0 then
+      v_due.on_hand[n] := v_due.on_hand[n] + holdfast.ease_shortfall(p_tenant, v_due.shortfalls[n],
+        greatest(0, -v_due.short[n]), greatest(0, -v_due.owed[n]), p_actor);
+    end if;
+  end loop;
+  perform holdfast.shift(p_tenant, v_due.skus, v_due.on_hand, v_due.nothing, v_due.allocated,
     array(select case when u.units > 0 then 'return' when p_event = 'orders/fulfilled' then 'ship' else 'write_off' end
-          from unnest(v_on_hand) with ordinality as u(units, ord) order by u.ord),
+          from unnest(v_due.on_hand) with ordinality as u(units, ord) order by u.ord),
     p_order, 'channel',
     case p_event when 'orders/fulfilled' then 'ship' when 'orders/cancelled' then 'cancel' else 'release' end, p_actor);
-  perform holdfast.add_shortfall(p_tenant, v_skus, v_missing, array_fill(0::bigint, array[n]), array_fill(0::bigint, array[n]),
-    'channel_order');
-  update public.channel_order_line l set shortfall_id = s.id
-  from public.shortfall s
-  where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.qty_short > 0 and l.shortfall_id is null
-    and s.tenant_id = p_tenant and s.sku_id = l.sku_id and s.cause = 'channel_order' and s.settled_at is null;
+  perform holdfast.miss_for_channel_order(p_tenant, p_order, v_due.skus, v_due.short, v_due.owed);
 end $$;
 
--- Units that were missing are no longer wanted. A row that a person has settled stays as it was.
-create or replace function holdfast.ease_shortfall(p_tenant uuid, p_shortfall uuid, p_units bigint, p_actor text) returns void
+-- Counts what a channel order newly misses: p_short, and of that and of what it missed before, p_owed which was shipped.
+create or replace function holdfast.miss_for_channel_order(p_tenant uuid, p_order uuid, p_skus uuid[], p_short bigint[],
+  p_owed bigint[]) returns void
 language plpgsql volatile security invoker as $$
+declare
+  v_missing record;
 begin
-  update public.shortfall s
-  set qty = case when s.qty > p_units then s.qty - p_units else s.qty end, updated_at = now(),
-      settled_at = case when s.qty > p_units then null else now() end,
-      settled_by = case when s.qty > p_units then null else p_actor end,
-      note = case when s.qty > p_units then null else 'no longer wanted' end
-  where s.tenant_id = p_tenant and s.id = p_shortfall and s.settled_at is null;
+  -- What was missed before stands in the open row already, unless that has been settled meanwhile.
+  with owing as (
+    update public.shortfall s set owed_on_hand = s.owed_on_hand + m.owed, updated_at = now()
+    from unnest(p_skus, p_short, p_owed) as m(sku_id, short, owed)
+    where s.tenant_id = p_tenant and s.sku_id = m.sku_id and s.cause = 'channel_order' and s.settled_at is null
+      and m.owed > 0 and m.short <= 0
+    returning s.sku_id
+  )
+  select array_agg(m.sku_id order by m.sku_id) as skus,
+    array_agg(case when o.sku_id is not null then 0 when m.short > 0 then m.short else m.owed end order by m.sku_id) as qtys,
+    array_agg(case when o.sku_id is null then m.owed else 0 end order by m.sku_id) as owed,
+    array_agg(0::bigint order by m.sku_id) as nothing
+  into v_missing
+  from unnest(p_skus, p_short, p_owed) as m(sku_id, short, owed)
+  left join owing o on o.sku_id = m.sku_id
+  where m.short > 0 or m.owed > 0;
+  if v_missing.skus is null then
+    return;
+  end if;
+  perform holdfast.add_shortfall(p_tenant, v_missing.skus, v_missing.qtys, v_missing.owed, v_missing.nothing, 'channel_order');
+  update public.channel_order_line l set shortfall_id = s.id
+  from public.shortfall s
+  where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.sku_id = any (v_missing.skus)
+    and s.tenant_id = p_tenant and s.sku_id = l.sku_id and s.cause = 'channel_order' and s.settled_at is null;
 end $$;
+drop function if exists holdfast.ease_shortfall(uuid, uuid, bigint, text);

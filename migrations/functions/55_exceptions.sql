@@ -99,15 +99,17 @@ begin
     select string_agg(d.document, ',' order by d.ord) from holdfast.shortfall_documents(v_tenant, v_ids[1:v_limit]) d));
 end $$;
 
--- An open exception, locked, to be read again. No row where there is none: retry_exception then tells why.
+-- An open exception, to be read again. No row where there is none: retry_exception then tells why.
 create or replace function holdfast.exception_to_retry(p_tenant uuid, p_exception uuid)
 returns table (provider text, topic text, body bytea)
 language sql volatile security invoker as $$
   select e.provider, e.topic, e.body from public.inbox_exception e
-  where e.tenant_id = p_tenant and e.id = p_exception and e.resolved_at is null for no key update
+  where e.tenant_id = p_tenant and e.id = p_exception and e.resolved_at is null
 $$;
 
--- Runs a kept event once more, as it is understood by now: p_delivery as of holdfast.receive, without names.
+-- Runs a kept event once more, as it is understood by now: p_delivery as of holdfast.receive, without names. The
+-- exception's row comes last, as in wake_exceptions: what runs it by itself holds what the effect locks. A refusal is
+-- rolled back with the effect.
 create or replace function holdfast.retry_exception(p_tenant uuid, p_exception uuid, p_actor text, p_delivery jsonb)
 returns holdfast.outcome
 language plpgsql volatile security invoker as $$
@@ -116,54 +118,42 @@ declare
   v_verdict holdfast.verdict;
 begin
   select e.* into v_kept from public.inbox_exception e
-  where e.tenant_id = p_tenant and e.id = p_exception for no key update;
+  where e.tenant_id = p_tenant and e.id = p_exception;
   if not found then
     return holdfast.refusal(404, 'not_found', 'There is no exception with this id.');
   elsif v_kept.resolved_at is not null then
     return holdfast.refusal(409, 'exception_resolved', 'It has been processed meanwhile; there is nothing left to do.');
   end if;
-  v_verdict := holdfast.take_effect(p_tenant, v_kept.provider, p_delivery, p_actor);
+  v_verdict := holdfast.take_effect(p_tenant, v_kept.provider, p_delivery || '{"retry":true}', p_actor);
   update public.inbox_exception e
   set attempts = e.attempts + 1, last_tried_at = now(), reason = coalesce(v_verdict.reason, e.reason),
-      waits_for = v_verdict.waits_for, command = coalesce(p_delivery -> 'command', e.command),
+      waits_for = v_verdict.waits_for,
+      command = case when e.redacted_at is null then coalesce(p_delivery -> 'command', e.command) else e.command end,
       resolved_at = case when v_verdict.reason is null then now() end,
       resolved_by = case when v_verdict.reason is null then p_actor end
-  where e.tenant_id = p_tenant and e.id = p_exception;
-  return row(200, null, null, (select d.document from holdfast.exception_documents(p_tenant, array[p_exception]) d),
+  where e.tenant_id = p_tenant and e.id = p_exception and e.resolved_at is null;
+  if not found then
+    return holdfast.refusal(409, 'exception_resolved', 'It has been processed meanwhile; there is nothing left to do.');
+  end if;
+  -- The answer is recorded, and so must hold nothing that customers/redact would have to erase.
+  return row(200, null, null, (select jsonb_set(d.document::jsonb, '{excerpt}', 'null')::text
+                               from holdfast.exception_documents(p_tenant, array[p_exception]) d),
     null, null)::holdfast.outcome;
 end $$;
 
--- Closes a shortfall, and books what its position still carries too many, as far as ATS covers it by now.
--- Lock order: position -> shortfall.
+-- Closes a shortfall. What the position still carries too many stays owed, and is booked once ATS covers it.
 create or replace function holdfast.settle_shortfall(p_tenant uuid, p_shortfall uuid, p_actor text, p_note text)
 returns holdfast.outcome
 language plpgsql volatile security invoker as $$
-declare
-  v_sku uuid;
-  v_found record;
-  v_ats bigint;
-  v_on_hand bigint;
-  v_on_order bigint;
 begin
-  select s.sku_id into v_sku from public.shortfall s where s.tenant_id = p_tenant and s.id = p_shortfall;
+  update public.shortfall s set settled_at = now(), settled_by = p_actor, note = p_note, updated_at = now()
+  where s.tenant_id = p_tenant and s.id = p_shortfall and s.settled_at is null;
   if not found then
+    if exists (select from public.shortfall s where s.tenant_id = p_tenant and s.id = p_shortfall) then
+      return holdfast.refusal(409, 'shortfall_settled', 'It has been settled already.');
+    end if;
     return holdfast.refusal(404, 'not_found', 'There is no shortfall with this id.');
   end if;
-  select p.on_hand + p.on_order - p.allocated into v_ats from public.sku_position p
-  where p.tenant_id = p_tenant and p.sku_id = v_sku for no key update;
-  select s.settled_at, s.owed_on_hand, s.owed_on_order into v_found from public.shortfall s
-  where s.tenant_id = p_tenant and s.id = p_shortfall for no key update;
-  if v_found.settled_at is not null then
-    return holdfast.refusal(409, 'shortfall_settled', 'Somebody has settled it already.');
-  end if;
-  v_on_hand := least(v_found.owed_on_hand, v_ats);
-  v_on_order := least(v_found.owed_on_order, v_ats - v_on_hand);
-  perform holdfast.shift(p_tenant, array[v_sku], array[-v_on_hand], array[-v_on_order], array[0::bigint], array['shortfall'],
-    null, null, null, p_actor);
-  update public.shortfall s
-  set settled_at = now(), settled_by = p_actor, note = p_note, updated_at = now(),
-      owed_on_hand = s.owed_on_hand - v_on_hand, owed_on_order = s.owed_on_order - v_on_order
-  where s.tenant_id = p_tenant and s.id = p_shortfall;
   return row(200, null, null, (select d.document from holdfast.shortfall_documents(p_tenant, array[p_shortfall]) d),
     null, null)::holdfast.outcome;
 end $$;
@@ -174,18 +164,21 @@ create or replace function holdfast.redact_exceptions(p_provider text, p_command
 language plpgsql volatile security invoker as $$
 declare
   v_customer constant text := p_command ->> 'customerId';
-  v_traces constant bytea[] := array(
-    select convert_to(t.trace, 'UTF8') from jsonb_array_elements_text(p_command -> 'traces') as t(trace)
-    union all select convert_to(v_customer, 'UTF8') where v_customer is not null);
+  -- An id stands alone: 77 is neither in 1077 nor in 77.50.
+  v_id constant text := case when v_customer ~ '^[0-9]+$' then '(^|[^0-9a-zA-Z.])' || v_customer || '($|[^0-9a-zA-Z.])' end;
+  v_traces constant text[] := array(
+    select lower(encode(convert_to(t.trace, 'UTF8'), 'escape')) from jsonb_array_elements_text(p_command -> 'traces') as t(trace));
 begin
   perform set_config('app.inbox_of_nobody', 'on', true);
   update public.inbox_exception e
-  set body = case when e.command ? 'order' then convert_to(((e.command -> 'order') - 'customer')::text, 'UTF8') else '' end,
+  set body = case when e.command ? 'order' then convert_to(((e.command -> 'order') - 'customer')::text, 'UTF8')
+                  when e.command is not null then '{}' else '' end,
       command = (e.command - 'customerId') #- '{order,customer}', redacted_at = now()
   where e.provider = p_provider and e.redacted_at is null
     and (p_command ->> 'do' = 'shop/redact'
          or e.command ->> 'customerId' = v_customer
          or p_command -> 'orderIds' ? (e.command ->> 'orderId')
-         or exists (select from unnest(v_traces) as t(trace) where position(t.trace in e.body) > 0));
+         or encode(e.body, 'escape') ~ v_id
+         or exists (select from unnest(v_traces) as t(trace) where position(t.trace in lower(encode(e.body, 'escape'))) > 0));
   perform set_config('app.inbox_of_nobody', '', true);
 end $$;

@@ -122,7 +122,8 @@ pub fn read_note(body: &Value) -> Parsed<String> {
 }
 
 /// The deed of `POST /admin/exceptions/{id}/retry` (body `{}`), for `idempotency::once`: runs the kept event once more.
-/// 200 with the exception as it then stands (`resolvedAt` null and a new `reason` where it still cannot be processed);
+/// 200 with the exception as it then stands (`resolvedAt` null and a new `reason` where it still cannot be processed;
+/// `excerpt` null, since answers are recorded and a person may have to be erased);
 /// 404 `not_found`; 409 `exception_resolved`.
 ///
 /// # Errors
@@ -158,9 +159,9 @@ pub struct Settlement {
     pub note: String,
 }
 
-/// The deed of `POST /admin/shortfalls/{id}/settle`, for `idempotency::once`: closes it, and books what the positions
-/// could not lose while it was promised, as far as ATS covers it by now. 200 with the shortfall; `unbooked` is what the
-/// positions still carry too many. 404 `not_found`; 409 `shortfall_settled`.
+/// The deed of `POST /admin/shortfalls/{id}/settle`, for `idempotency::once`: closes it. 200 with the shortfall; `unbooked`
+/// is what the position still carries too many, since it is promised: booked as soon as ATS covers it. 404 `not_found`; 409
+/// `shortfall_settled`.
 ///
 /// # Errors
 /// Of the statement; nothing was changed then.

@@ -14,6 +14,7 @@ use lambda_http::{Body, Response};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::Row;
+use uuid::Uuid;
 
 use crate::config::{ConfigError, DatabaseConfig};
 use crate::db::Db;
@@ -26,6 +27,8 @@ use crate::{shopify, stripe, threepl};
 const DEADLINE: Duration = Duration::from_millis(6_600);
 /// Characters of an id or a code that a sender may use.
 const MAX_TEXT: usize = 255;
+/// Characters of a fault that are kept.
+const MAX_FAULT: usize = 500;
 
 /// What an endpoint for webhooks stands on.
 pub struct Receiver {
@@ -146,6 +149,8 @@ pub enum Meaning {
     Nothing,
     /// It can never be processed: why, for a person.
     Unreadable(String),
+    /// The same, and the invoice that it names: so it is known whose it is.
+    UnreadableOf(String, Uuid),
 }
 
 impl Meaning {
@@ -154,10 +159,19 @@ impl Meaning {
     fn write_into(&self, argument: &mut Value) {
         match self {
             Self::Nothing => {}
-            Self::Unreadable(why) => argument["fault"] = json!(why),
+            Self::Unreadable(why) => argument["fault"] = json!(printable(why)),
+            Self::UnreadableOf(why, invoice) => {
+                argument["fault"] = json!(printable(why));
+                argument["command"] = json!({"invoiceId": invoice});
+            }
             Self::Command(command) => match unfit(command) {
-                Some(fault) => argument["fault"] = json!(fault),
                 None => argument["command"] = command.clone(),
+                Some(fault) => {
+                    argument["fault"] = json!(fault);
+                    if let Some(invoice) = command.get("invoiceId") {
+                        argument["command"] = json!({"invoiceId": invoice});
+                    }
+                }
             },
         }
     }
@@ -173,6 +187,11 @@ pub fn reread(provider: &str, topic: &str, body: &[u8]) -> Value {
     let mut argument = json!({});
     meaning.write_into(&mut argument);
     argument
+}
+
+/// What a person reads of a fault: nothing that a text column does not take, and no novel.
+fn printable(why: &str) -> String {
+    why.chars().filter(|c| !c.is_control()).take(MAX_FAULT).collect()
 }
 
 fn is_text(text: &str) -> bool {
@@ -219,7 +238,12 @@ impl<'de> serde::Deserialize<'de> for Id {
 /// Reads the members in use. Whatever else a body holds is skipped unread, at any depth, in constant memory.
 ///
 /// # Errors
-/// Why it cannot be read, for a person: no JSON, a member in use missing or of another type.
+/// Why it cannot be read, for a person: no JSON, a member in use missing or of another type. It quotes nothing of the body:
+/// what stands there may be somebody's name, and the reason travels in an event.
 pub fn parse<'b, T: serde::Deserialize<'b>>(body: &'b [u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|error| format!("it cannot be read: {error}"))
+    serde_json::from_slice(body).map_err(|error| {
+        let told = error.to_string();
+        let ours = told.rfind(", expected ").map_or(told.as_str(), |quoted| &told[quoted + 2..]);
+        format!("it cannot be read: {ours}")
+    })
 }

@@ -60,7 +60,8 @@ struct RefundLine {
 
 #[derive(Deserialize, Serialize)]
 struct Customer {
-    id: Id,
+    #[serde(default)]
+    id: Option<Id>,
 }
 
 #[derive(Deserialize)]
@@ -130,7 +131,7 @@ fn of_order(topic: &str, mut order: Order) -> Result<Meaning, String> {
     let lines: Vec<Value> =
         order.refunds.iter().flat_map(|refund| &refund.refund_line_items).map(|line| json!(line)).collect();
     Ok(Meaning::Command(json!({"do": topic, "orderId": order.id, "refundLines": lines,
-        "customerId": order.customer.as_ref().map(|customer| &customer.id), "order": order})))
+        "customerId": order.customer.as_ref().and_then(|customer| customer.id.as_ref()), "order": order})))
 }
 
 fn of_refund(topic: &str, refund: Refund) -> Result<Meaning, String> {

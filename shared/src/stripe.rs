@@ -58,12 +58,27 @@ struct Metadata {
     invoice_id: Option<String>,
 }
 
+/// Of any object: what it belongs to.
 #[derive(Deserialize)]
-struct PaymentIntent {
+struct Named {
+    #[serde(default)]
+    metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+struct Payment {
     id: String,
     currency: String,
     #[serde(default)]
     amount_received: i64,
+    #[serde(default)]
+    metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    id: String,
+    currency: String,
     #[serde(default)]
     amount: i64,
     #[serde(default)]
@@ -83,9 +98,12 @@ struct PaymentError {
 #[derive(Deserialize)]
 struct Charge {
     id: String,
-    currency: String,
-    amount: i64,
-    amount_refunded: i64,
+    #[serde(default)]
+    currency: Option<String>,
+    #[serde(default)]
+    amount: Option<i64>,
+    #[serde(default)]
+    amount_refunded: Option<i64>,
     #[serde(default)]
     refunded: bool,
     #[serde(default)]
@@ -115,15 +133,15 @@ pub fn read(body: &[u8]) -> Event {
         }
     };
     let meaning = match envelope.topic.as_str() {
-        "payment_intent.succeeded" => parse(body).map(|of: Of<PaymentIntent>| payment(of.data.object)),
+        "payment_intent.succeeded" => parse(body).and_then(|of: Of<Payment>| payment(of.data.object)),
         "payment_intent.payment_failed" => {
-            parse(body).map(|of: Of<PaymentIntent>| failure(of.data.object, &envelope.id))
+            parse(body).and_then(|of: Of<Failure>| failure(of.data.object, &envelope.id))
         }
-        "charge.refunded" => parse(body).map(|of: Of<Charge>| refund(of.data.object)),
-        "charge.dispute.created" => parse(body).map(|of: Of<Dispute>| dispute(of.data.object)),
+        "charge.refunded" => parse(body).and_then(|of: Of<Charge>| refund(of.data.object)),
+        "charge.dispute.created" => parse(body).and_then(|of: Of<Dispute>| dispute(of.data.object)),
         _ => Ok(Meaning::Nothing),
     };
-    let meaning = meaning.unwrap_or_else(Meaning::Unreadable);
+    let meaning = meaning.unwrap_or_else(|why| unreadable(why, body));
     Event {
         id: Some(envelope.id),
         livemode: envelope.livemode,
@@ -131,71 +149,85 @@ pub fn read(body: &[u8]) -> Event {
     }
 }
 
-/// The invoice that the metadata names; none where the payment is for something else of the account.
-fn invoice(metadata: Option<Metadata>) -> Result<Option<String>, Meaning> {
-    match metadata.unwrap_or_default().invoice_id {
-        None => Ok(None),
-        Some(id) => match uuid(&id) {
-            Some(id) => Ok(Some(id.to_string())),
-            None => Err(Meaning::Unreadable("metadata.invoice_id is not the id of an invoice".into())),
-        },
+/// Whose it is may be readable all the same.
+fn unreadable(why: String, body: &[u8]) -> Meaning {
+    let named = parse(body).ok().and_then(|of: Of<Named>| of.data.object.metadata);
+    match named.and_then(|metadata| uuid(&metadata.invoice_id?)) {
+        Some(invoice) => Meaning::UnreadableOf(why, invoice),
+        None => Meaning::Unreadable(why),
     }
+}
+
+/// The invoice that the metadata names; none where the payment is for something else of the account.
+fn invoice(metadata: Option<Metadata>) -> Result<Option<String>, String> {
+    let named = metadata.unwrap_or_default().invoice_id;
+    let id = named.map(|id| uuid(&id).ok_or("metadata.invoice_id is not the id of an invoice"));
+    Ok(id.transpose()?.map(|id| id.to_string()))
+}
+
+/// An amount, which Stripe never lets fall below zero.
+fn minor(amount: i64) -> Result<i64, String> {
+    if amount < 0 { Err(format!("it has the amount {amount}")) } else { Ok(amount) }
 }
 
 /// A command on an invoice that must be named.
-fn of_invoice(metadata: Option<Metadata>, mut command: Value) -> Meaning {
-    match invoice(metadata) {
-        Ok(Some(id)) => {
-            command["invoiceId"] = json!(id);
-            Meaning::Command(command)
-        }
-        Ok(None) => Meaning::Nothing,
-        Err(meaning) => meaning,
-    }
+fn of_invoice(metadata: Option<Metadata>, mut command: Value) -> Result<Meaning, String> {
+    let Some(id) = invoice(metadata)? else { return Ok(Meaning::Nothing) };
+    command["invoiceId"] = json!(id);
+    Ok(Meaning::Command(command))
 }
 
-fn payment(intent: PaymentIntent) -> Meaning {
+fn payment(intent: Payment) -> Result<Meaning, String> {
     let command = json!({"do": "payment", "paymentIntent": intent.id, "reference": intent.id,
-        "amountMinor": intent.amount_received, "currency": intent.currency.to_uppercase()});
+        "amountMinor": minor(intent.amount_received)?, "currency": intent.currency.to_uppercase()});
     of_invoice(intent.metadata, command)
 }
 
 /// An intent may fail many times; each time it tries a charge of its own, where it comes to one.
-fn failure(intent: PaymentIntent, event_id: &str) -> Meaning {
+fn failure(intent: Failure, event_id: &str) -> Result<Meaning, String> {
     let charge = intent
         .last_payment_error
         .and_then(|error| error.charge)
         .or(intent.latest_charge.map(Reference::into_id));
     let reference = charge.unwrap_or_else(|| event_id.to_owned());
     let command = json!({"do": "failure", "paymentIntent": intent.id, "reference": reference,
-        "amountMinor": intent.amount, "currency": intent.currency.to_uppercase()});
+        "amountMinor": minor(intent.amount)?, "currency": intent.currency.to_uppercase()});
     of_invoice(intent.metadata, command)
 }
 
 /// A command on an invoice that is named, or found by its payment intent; without either it is of another business.
-fn found(metadata: Option<Metadata>, intent: Option<Reference>, mut command: Value) -> Meaning {
-    let intent = intent.map(Reference::into_id);
-    match invoice(metadata) {
-        Ok(None) if intent.is_none() => Meaning::Nothing,
-        Ok(invoice) => {
-            command["invoiceId"] = json!(invoice);
-            command["paymentIntent"] = json!(intent);
-            Meaning::Command(command)
-        }
-        Err(meaning) => meaning,
+fn found(
+    metadata: Option<Metadata>,
+    intent: Option<Reference>,
+    mut command: Value,
+) -> Result<Meaning, String> {
+    let (invoice, intent) = (invoice(metadata)?, intent.map(Reference::into_id));
+    if invoice.is_none() && intent.is_none() {
+        return Ok(Meaning::Nothing);
     }
+    command["invoiceId"] = json!(invoice);
+    command["paymentIntent"] = json!(intent);
+    Ok(Meaning::Command(command))
 }
 
-/// `amount_refunded` is what was refunded of the charge so far: the same fact under whatever event id.
-fn refund(charge: Charge) -> Meaning {
-    let full = charge.refunded || charge.amount_refunded >= charge.amount;
-    let command = json!({"do": "refund", "reference": format!("{}:{}", charge.id, charge.amount_refunded),
-        "amountMinor": charge.amount_refunded, "currency": charge.currency.to_uppercase(), "full": full});
+/// `amount_refunded` is what was refunded of the charge so far: the same fact under whatever event id. Amounts and
+/// currency are compared where they are told.
+fn refund(charge: Charge) -> Result<Meaning, String> {
+    let so_far = charge.amount_refunded.or(if charge.refunded { charge.amount } else { None });
+    let so_far = so_far.map(minor).transpose()?;
+    let full =
+        charge.refunded || charge.amount.is_some_and(|amount| so_far.is_some_and(|so_far| so_far >= amount));
+    if so_far.is_none() && !full {
+        return Err("it does not say how much was refunded".into());
+    }
+    let reference = format!("{}:{}", charge.id, so_far.map_or("all".into(), |so_far| so_far.to_string()));
+    let command = json!({"do": "refund", "reference": reference, "amountMinor": so_far,
+        "currency": charge.currency.map(|currency| currency.to_uppercase()), "full": full});
     found(charge.metadata, charge.payment_intent, command)
 }
 
-fn dispute(dispute: Dispute) -> Meaning {
-    let command = json!({"do": "dispute", "reference": dispute.id, "amountMinor": dispute.amount,
+fn dispute(dispute: Dispute) -> Result<Meaning, String> {
+    let command = json!({"do": "dispute", "reference": dispute.id, "amountMinor": minor(dispute.amount)?,
         "currency": dispute.currency.to_uppercase()});
     found(dispute.metadata, dispute.payment_intent, command)
 }

@@ -31,11 +31,15 @@ struct Notice {
     #[serde(default)]
     shipment_id: Option<Id>,
     #[serde(default)]
-    order_id: Option<String>,
+    order_id: Option<Id>,
     #[serde(default)]
     closed: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Lines {
     #[serde(default)]
-    lines: Vec<Line>,
+    lines: Option<Vec<Line>>,
 }
 
 #[derive(Deserialize)]
@@ -53,9 +57,10 @@ pub fn read(body: &[u8]) -> Reading {
         Err(why) => return Reading { topic: "unreadable".into(), meaning: Meaning::Unreadable(why) },
     };
     let meaning = match topic.as_str() {
-        "asn.created" | "asn.received" | "asn.cancelled" | "order.shipped" => {
-            parse(body).and_then(|notice| command(&topic, notice))
+        "asn.created" | "asn.received" | "order.shipped" => {
+            parse(body).and_then(|of: Lines| command(&topic, body, of.lines.unwrap_or_default()))
         }
+        "asn.cancelled" => command(&topic, body, Vec::new()),
         _ => Ok(Meaning::Nothing),
     };
     Reading { topic, meaning: meaning.unwrap_or_else(Meaning::Unreadable) }
@@ -63,12 +68,13 @@ pub fn read(body: &[u8]) -> Reading {
 
 /// `documentId` names what a line's id is unique within: the ASN, the receipt (or the ASN where a receipt has no name), the
 /// shipment (or the order).
-fn command(topic: &str, notice: Notice) -> Result<Meaning, String> {
+fn command(topic: &str, body: &[u8], lines: Vec<Line>) -> Result<Meaning, String> {
+    let notice: Notice = parse(body)?;
     let needed = |id: Option<Id>, name: &str| id.ok_or_else(|| format!("it has no {name}"));
     let mut command = json!({"do": topic, "closed": notice.closed.unwrap_or(false)});
     if topic == "order.shipped" {
-        let order = notice.order_id.ok_or("it has no orderId")?;
-        let order = uuid(&order).ok_or("orderId is not the id of an order")?;
+        let order = needed(notice.order_id, "orderId")?;
+        let order = uuid(&order.0).ok_or("orderId is not the id of an order")?;
         command["orderId"] = json!(order);
         command["documentId"] = json!(notice.shipment_id.map_or_else(|| order.to_string(), |id| id.0));
     } else {
@@ -78,13 +84,13 @@ fn command(topic: &str, notice: Notice) -> Result<Meaning, String> {
         command["asnId"] = json!(asn);
         command["documentId"] = json!(document);
     }
-    if notice.lines.len() > MAX_LINES {
+    if lines.len() > MAX_LINES {
         return Err(format!("it has more than {MAX_LINES} lines"));
     }
-    if let Some(line) = notice.lines.iter().find(|line| !QTY_RANGE.contains(&line.qty)) {
+    if let Some(line) = lines.iter().find(|line| !QTY_RANGE.contains(&line.qty)) {
         return Err(format!("line {} has the quantity {}; 0 … 1,000,000 can be", line.line_id.0, line.qty));
     }
-    let lines = notice.lines.iter().filter(|line| line.qty > 0);
+    let lines = lines.iter().filter(|line| line.qty > 0);
     command["lines"] =
         lines.map(|line| json!({"lineId": line.line_id, "sku": line.sku, "qty": line.qty})).collect();
     Ok(Meaning::Command(command))

@@ -3,7 +3,7 @@
 use super::*;
 
 /// All orders of `0..n`.
-fn orders(n: usize) -> Vec<Vec<usize>> {
+pub fn orders(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {
         return vec![Vec::new()];
     }

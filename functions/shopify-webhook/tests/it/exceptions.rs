@@ -21,7 +21,7 @@ pub async fn retry(shop: &Shop, event_id: &str) -> Reply {
     retry_by_id(shop, id_of(shop, event_id).await).await
 }
 
-async fn retry_by_id(shop: &Shop, id: Uuid) -> Reply {
+pub async fn retry_by_id(shop: &Shop, id: Uuid) -> Reply {
     let path = format!("/admin/exceptions/{id}/retry");
     let event = Event::post(&path).bearer(&shop.tenant.token()).key(&fresh_key()).json(&json!({}));
     let (endpoint, incoming) = (shop.db.endpoint(), Incoming::read(event.request()));
@@ -34,7 +34,7 @@ async fn retry_by_id(shop: &Shop, id: Uuid) -> Reply {
     Reply::from(respond(answer, "x"))
 }
 
-async fn settle(shop: &Shop, id: Uuid, body: Value) -> Reply {
+pub async fn settle(shop: &Shop, id: Uuid, body: Value) -> Reply {
     let path = format!("/admin/shortfalls/{id}/settle");
     let event = Event::post(&path).bearer(&shop.tenant.token()).key(&fresh_key()).json(&body);
     let (endpoint, incoming) = (shop.db.endpoint(), Incoming::read(event.request()));
@@ -93,6 +93,49 @@ async fn an_exception_is_retried_after_the_fix_and_moves_only_what_was_not_moved
     assert_eq!((retry_by_id(&shop, Uuid::new_v4()).await).error().as_deref(), Some("not_found"));
     assert_eq!(shop.db.count("outbox where event_type = 'inbox.exception'").await, 1);
     shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn two_people_who_retry_at_once_move_it_once() {
+    let (shop, webhook) = open(Seed { on_hand: 100, ..Seed::default() }).await;
+    for n in 1..=8 {
+        let mut body = order(n, &[(10 * n, 0, 1)]);
+        body["line_items"][0]["sku"] = json!("NEW-1");
+        took(&webhook, &n.to_string(), "orders/create", &body).await;
+    }
+    shop.db.execute("update sku set code = 'NEW-1'").await;
+    for n in 1..=8 {
+        let id = n.to_string();
+        let replies = futures_util::future::join_all((0..4).map(|_| retry(&shop, &id))).await;
+        let done = replies.iter().filter(|reply| reply.status == 200).count();
+        let late =
+            replies.iter().filter(|reply| reply.error().as_deref() == Some("exception_resolved")).count();
+        assert_eq!((done, late), (1, 3), "{replies:?}");
+    }
+    assert_eq!(positions(&shop).await, "100 8");
+    assert_eq!(shop.db.count("inbox_exception where attempts = 2 and resolved_at is not null").await, 8);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_redelivery_after_the_reaper_meets_its_own_exception() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let mut body = order(1, &[(11, 0, 2)]);
+    body["line_items"][0]["sku"] = json!("NEW-1");
+    took(&webhook, "1", "orders/create", &body).await;
+    shop.db.execute("update inbox_exception set resolved_at = now(), resolved_by = 'user:x'; delete from webhook_inbox").await;
+    took(&webhook, "1", "orders/create", &body).await;
+    let again = "inbox_exception where attempts = 2 and resolved_at is null and resolved_by is null and last_tried_at > received_at";
+    assert_eq!(shop.db.count(again).await, 1);
+    assert_eq!(shop.db.count("outbox where event_type = 'inbox.exception'").await, 2);
+    let payload = text(&shop, "select payload::json ->> 'data' from outbox order by id limit 1").await;
+    let id = id_of(&shop, "1").await;
+    let told: Value = serde_json::from_str(&payload).unwrap();
+    assert_eq!(
+        told,
+        json!({"exceptionId": id, "provider": format!("shopify:{DOMAIN}"), "eventId": "1", "topic": "orders/create",
+            "reason": "no SKU of ours: NEW-1"})
+    );
 }
 
 #[tokio::test]

@@ -2,10 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod any_order;
+mod beside;
 mod exceptions;
 mod once;
 mod orders;
 mod people;
+mod shortage;
 mod signatures;
 
 use std::path::PathBuf;

@@ -60,6 +60,9 @@ async fn hostile_bodies_are_kept_or_read_and_never_break_a_sandbox() {
         good.replace("\"quantity\":2", "\"quantity\":-2"),
         good.replace("\"quantity\":2", "\"quantity\":99999999"),
         good.replace("\"line_items\"", r#""id":2,"line_items""#),
+        good.replace("\"id\":11", r#""id":"a\u0000""#).replace("\"quantity\":2", "\"quantity\":-2"),
+        good.replace("\"id\":11", &format!("\"id\":\"{}\"", "9".repeat(300_000)))
+            .replace("\"quantity\":2", "\"quantity\":-2"),
     ];
     for (index, body) in bad.iter().enumerate() {
         let event = signed(DOMAIN, &format!("bad{index}"), "orders/create", body.as_bytes());
@@ -67,6 +70,7 @@ async fn hostile_bodies_are_kept_or_read_and_never_break_a_sandbox() {
         let kept = format!("inbox_exception where event_id = 'bad{index}' and tenant_id is not null");
         assert_eq!(shop.db.count(&kept).await, 1, "{index}: {}", &body[..body.len().min(300)]);
     }
+    assert_eq!(shop.db.count("inbox_exception where char_length(reason) > 500").await, 0);
     assert_eq!(positions(&shop).await, "6 0");
     let unknown = refund(1, &[(91, 11, 1, "burnt")]);
     took(&webhook, "r", "refunds/create", &unknown).await;

@@ -125,6 +125,114 @@ async fn cancelled_before_created_takes_nothing() {
 }
 
 #[tokio::test]
+async fn more_refunded_than_was_ordered_gives_back_no_more_than_was_taken() {
+    let (shop, webhook) = open(Seed { skus: 2, on_hand: 10, ..Seed::default() }).await;
+    took(&webhook, "1", "orders/create", &order(1, &[(11, 0, 3), (12, 1, 4)])).await;
+    // Several lines of one refund, and of several refunds, for one line; one for a line that is not there.
+    took(
+        &webhook,
+        "2",
+        "refunds/create",
+        &refund(1, &[(91, 11, 1, "cancel"), (92, 11, 1, "return"), (93, 19, 5, "return")]),
+    )
+    .await;
+    assert_eq!(positions(&shop).await, "10 1, 10 4");
+    took(
+        &webhook,
+        "3",
+        "refunds/create",
+        &refund(1, &[(94, 11, 9, "legacy_restock"), (95, 12, 0, "cancel")]),
+    )
+    .await;
+    assert_eq!(positions(&shop).await, "10 0, 10 4");
+    // What is thrown away was not given back: it is taken again, if there is any, and is gone.
+    took(
+        &webhook,
+        "4",
+        "refunds/create",
+        &refund(1, &[(96, 11, 2, "no_restock"), (97, 12, 9, "no_restock")]),
+    )
+    .await;
+    assert_eq!(positions(&shop).await, "8 0, 6 0");
+    took(&webhook, "5", "orders/cancelled", &order(1, &[(11, 0, 3), (12, 1, 4)])).await;
+    took(&webhook, "6", "orders/fulfilled", &order(1, &[(11, 0, 3), (12, 1, 4)])).await;
+    assert_eq!(positions(&shop).await, "8 0, 6 0");
+    assert_eq!(shop.db.count("channel_refund_line").await, 6);
+    assert_eq!(shop.db.count("shortfall").await + shop.db.count("inbox_exception").await, 0);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn an_order_is_its_shops_and_a_shop_its_tenants() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let other = shop.db.seed(Seed::default()).await;
+    let (mine, theirs) = (shop.tenant.id, other.id);
+    shop.db
+        .execute(format!(
+            "insert into shopify_shop (domain, tenant_id) values ('birch.myshopify.com', '{mine}'), ('cedar.myshopify.com', '{theirs}')"
+        ))
+        .await;
+    let body = order(1, &[(11, 0, 2)]).to_string();
+    // The same order, line and webhook ids, at three shops; one writes its name otherwise.
+    for domain in [DOMAIN, "birch.myshopify.com", "Cedar.MyShopify.com"] {
+        let event = signed(domain, "1", "orders/create", body.as_bytes());
+        assert_eq!(send(&webhook, &event).await.json(), received(), "{domain}");
+        assert_eq!(send(&webhook, &event).await.json(), duplicate(), "{domain}");
+    }
+    assert_eq!(positions(&shop).await, "6 4");
+    let at = format!("sku_position where tenant_id = '{theirs}' and allocated = 2");
+    assert_eq!(shop.db.count(&at).await, 1);
+    let providers = "select string_agg(provider, ' ' order by provider) from webhook_inbox";
+    assert_eq!(
+        text(&shop, providers).await,
+        "shopify:alder.myshopify.com shopify:birch.myshopify.com shopify:cedar.myshopify.com"
+    );
+    let cancelled = signed("birch.myshopify.com", "2", "orders/cancelled", body.as_bytes());
+    send(&webhook, &cancelled).await;
+    assert_eq!(positions(&shop).await, "6 2");
+    assert_eq!(shop.db.count("channel_order where cancelled_at is not null").await, 1);
+    assert_eq!(shop.db.count("channel_order").await, 3);
+    let ledger =
+        "select string_agg(distinct entry_type || ' ' || actor, ', ') from allocation_ledger where qty < 0";
+    assert_eq!(text(&shop, ledger).await, "cancel shopify:birch.myshopify.com/2");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn the_ledgers_say_what_was_done_and_an_unhandled_topic_does_nothing() {
+    let (shop, webhook) = open(Seed { on_hand: 10, ..Seed::default() }).await;
+    let body = order(1, &[(11, 0, 5)]);
+    took(&webhook, "0", "orders/updated", &body).await;
+    took(&webhook, "1", "orders/partially_fulfilled", &body).await;
+    assert_eq!(shop.db.count("webhook_inbox").await, 2);
+    assert_eq!(shop.db.count("channel_order").await + shop.db.count("inbox_exception").await, 0);
+    took(&webhook, "2", "orders/create", &body).await;
+    took(&webhook, "3", "refunds/create", &refund(1, &[(91, 11, 1, "cancel")])).await;
+    took(&webhook, "4", "refunds/create", &refund(1, &[(92, 11, 1, "no_restock")])).await;
+    took(&webhook, "5", "orders/fulfilled", &body).await;
+    took(&webhook, "6", "refunds/create", &refund(1, &[(93, 11, 1, "return")])).await;
+    let ledgers = "select string_agg(concat_ws(' ', split_part(actor, '/', 2), entry_type, n), ', ' order by actor, entry_type, kind)
+        from (select actor, entry_type, qty as n, 1 as kind from allocation_ledger
+              union all select actor, entry_type, on_hand_delta, 2 from stock_ledger where actor <> 'seed') l";
+    assert_eq!(
+        text(&shop, ledgers).await,
+        "2 allocate 5, 3 release -1, 4 release -1, 4 write_off -1, 5 ship -3, 5 ship -3, 6 return 1"
+    );
+    // A line that is told of later is taken then; one that is told otherwise counts as it was first told.
+    took(&webhook, "7", "orders/create", &order(2, &[(21, 0, 1)])).await;
+    took(&webhook, "8", "orders/fulfilled", &order(2, &[(21, 0, 3), (22, 0, 2)])).await;
+    assert_eq!(positions(&shop).await, "4 0");
+    shop.db
+        .execute("update channel_order set fulfilled_at = '2020-01-01', cancelled_at = '2020-01-01'")
+        .await;
+    took(&webhook, "9", "orders/fulfilled", &body).await;
+    took(&webhook, "10", "orders/cancelled", &body).await;
+    let first = "channel_order where fulfilled_at = '2020-01-01' and cancelled_at = '2020-01-01'";
+    assert_eq!(shop.db.count(first).await, 2, "when it was first told");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
 async fn lines_without_a_sku_are_no_goods_and_unknown_ones_are_kept_beside_the_known() {
     let (shop, webhook) = open(Seed::default()).await;
     let mut body = order(1, &[(11, 0, 2)]);

@@ -43,13 +43,107 @@ async fn a_redacted_person_is_gone_and_the_order_can_still_be_retried() {
 }
 
 #[tokio::test]
+async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let unreadable = |about: Value| json!({"id": 1.5, "line_items": 5, "about": about});
+    let bodies = [
+        ("mail", unreadable(json!("JO+home@Buyer.Test ")), true),
+        ("umlaut", unreadable(json!("Zoë@buyer.test")), false),
+        ("phone", unreadable(json!("+4930123")), true),
+        ("id", unreadable(json!({"customer": {"id": 77}})), true),
+        ("gid", unreadable(json!("gid://shopify/Customer/77")), true),
+        ("longer", unreadable(json!([770, 177, 77.5, 1.77, "a77b7"])), false),
+    ];
+    for (id, body, _) in &bodies {
+        took(&webhook, id, "orders/create", body).await;
+    }
+    // Whose order it was is enough, whatever else is known of them; a guest has no id.
+    let mut guest = order(5, &[(51, 0, 1)]);
+    guest["line_items"][0]["sku"] = json!("NEW-1");
+    guest["customer"] = json!({"id": null, "first_name": "Guest"});
+    took(&webhook, "guest", "orders/create", &guest).await;
+    guest["id"] = json!(6);
+    took(&webhook, "other guest", "orders/create", &guest).await;
+    let redact = json!({"customer": {"id": 77, "email": "jo+home@buyer.test", "phone": "+4930123"}, "orders_to_redact": [5]});
+    took(&webhook, "r", "customers/redact", &redact).await;
+    let gone = "select string_agg(event_id, ' ' order by event_id) from inbox_exception where redacted_at is not null";
+    assert_eq!(text(&shop, gone).await, "gid guest id mail phone");
+    for (id, body, redacted) in &bodies {
+        let kept = format!("select convert_from(body, 'UTF8') from inbox_exception where event_id = '{id}'");
+        assert_eq!(
+            text(&shop, &kept).await,
+            if *redacted { String::new() } else { body.to_string() },
+            "{id}"
+        );
+    }
+    let zoe = json!({"customer": {"id": "a(77", "email": "ZOë@buyer.test"}});
+    took(&webhook, "z", "customers/redact", &zoe).await;
+    assert_eq!(shop.db.count("inbox_exception where redacted_at is not null").await, 6);
+    assert_eq!(shop.db.count("inbox_exception where redacted_at is null").await, 2);
+}
+
+#[tokio::test]
+async fn no_answer_reason_or_event_holds_what_would_have_to_be_erased() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let mut body = order(1, &[(11, 0, 2)]);
+    body["line_items"][0]["quantity"] = json!("jo@buyer.test");
+    took(&webhook, "1", "orders/create", &body).await;
+    body["line_items"][0]["quantity"] = json!(2);
+    body["line_items"][0]["sku"] = json!("NEW-1");
+    took(&webhook, "2", "orders/create", &body).await;
+    took(&webhook, "3", "customers/data_request", &json!({"customer": {"id": 77, "email": "jo@buyer.test"}}))
+        .await;
+    for id in ["1", "2"] {
+        let document = super::exceptions::retry(&shop, id).await.json();
+        assert_eq!((&document["resolvedAt"], &document["excerpt"]), (&Value::Null, &Value::Null));
+    }
+    let everything = "select concat_ws(' ', (select string_agg(convert_from(response_body, 'UTF8'), ' ') from idempotency_key),
+        (select string_agg(payload, ' ') from outbox), (select string_agg(reason, ' ') from inbox_exception),
+        (select string_agg(event_id, ' ') from webhook_inbox), (select string_agg(actor, ' ') from allocation_ledger))";
+    let told = text(&shop, everything).await;
+    assert!(told.contains("NEW-1") && !told.contains("buyer.test") && !told.contains("Jo"), "{told}");
+    // Nor does a retry that read the body before it was erased bring it back.
+    let (tenant, id) =
+        (shop.tenant.id, text(&shop, "select id::text from inbox_exception where event_id = '2'").await);
+    took(&webhook, "4", "customers/redact", &json!({"customer": {"id": 77}})).await;
+    let late =
+        shared::inbox::reread(&format!("shopify:{DOMAIN}"), "orders/create", body.to_string().as_bytes());
+    shop.db
+        .execute(format!(
+            "begin; select set_config('app.tenant_id', '{tenant}', true);
+         select holdfast.retry_exception('{tenant}', '{id}', 'user:x', '{late}'); commit"
+        ))
+        .await;
+    assert_eq!(shop.db.count("inbox_exception where command::text like '%77%'").await, 0);
+    // What asked for a person's data can still be told to be answered.
+    assert!(super::exceptions::retry(&shop, "3").await.json()["resolvedAt"].is_string());
+}
+
+#[tokio::test]
 async fn a_shop_that_leaves_is_remembered_as_gone_and_its_bodies_erased() {
     let (shop, webhook) = open(Seed::default()).await;
+    let tenant = shop.tenant.id;
+    shop.db
+        .execute(format!(
+            "insert into shopify_shop (domain, tenant_id) values ('birch.myshopify.com', '{tenant}')"
+        ))
+        .await;
     let mut body = order(1, &[(11, 0, 2)]);
     body["line_items"][0]["sku"] = json!("NEW-1");
     took(&webhook, "1", "orders/create", &body).await;
     took(&webhook, "2", "app/uninstalled", &json!({"id": 5, "domain": DOMAIN})).await;
-    assert_eq!(shop.db.count("shopify_shop where uninstalled_at is not null").await, 1);
+    let gone = format!("shopify_shop where uninstalled_at is not null and domain = '{DOMAIN}'");
+    assert_eq!(shop.db.count(&gone).await, 1);
+    assert_eq!(
+        shop.db.count("shopify_shop where uninstalled_at is not null").await,
+        1,
+        "its other shop stays"
+    );
+    shop.db
+        .execute("update shopify_shop set uninstalled_at = '2020-01-01' where uninstalled_at is not null")
+        .await;
+    took(&webhook, "2 again", "app/uninstalled", &json!({"id": 5, "domain": DOMAIN})).await;
+    assert_eq!(shop.db.count("shopify_shop where uninstalled_at = '2020-01-01'").await, 1);
     assert!(bodies(&shop).await.contains("jo@buyer.test"));
     took(&webhook, "3", "shop/redact", &json!({"shop_id": 5, "shop_domain": DOMAIN})).await;
     let left = bodies(&shop).await;

@@ -56,10 +56,10 @@ async fn what_does_not_fit_is_kept_whole_and_told() {
         (with("currency", "currency", json!("eur")), true),
         (with("stranger", "metadata", json!({"invoice_id": Uuid::new_v4()})), false),
         (with("no-uuid", "metadata", json!({"invoice_id": "INV-1"})), false),
-        (with("nul", "id", json!("pi_\0")), false),
-        (with("text", "amount_received", json!("5000")), false),
-        (with("fraction", "amount_received", json!(5_000.5)), false),
-        (with("huge", "amount_received", json!(1e30)), false),
+        (with("nul", "id", json!("pi_\0")), true),
+        (with("text", "amount_received", json!("5000")), true),
+        (with("fraction", "amount_received", json!(5_000.5)), true),
+        (with("huge", "amount_received", json!(1e30)), true),
     ];
     for (event, _) in &wrong {
         let reply = tell(&webhook, event).await;

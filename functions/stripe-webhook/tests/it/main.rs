@@ -3,6 +3,7 @@
 
 mod any_order;
 mod effects;
+mod money;
 mod official;
 mod once;
 mod signatures;

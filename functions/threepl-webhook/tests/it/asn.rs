@@ -67,13 +67,14 @@ async fn a_receipt_beside_its_asn_is_never_forgotten() {
 async fn what_is_promised_and_will_not_come_is_a_shortfall() {
     let (shop, webhook) = open(Seed { on_hand: 0, ..Seed::default() }).await;
     took(&webhook, "1", &announced("A", &[("1", 0, 10)])).await;
-    promise(&shop, 0, 0, 6).await;
-    took(&webhook, "2", &cancelled("A")).await;
-    assert_eq!(positions(&shop).await, "0 6 6", "ATS falls to zero");
-    assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 6");
     took(&webhook, "3", &announced("B", &[("1", 0, 3)])).await;
+    promise(&shop, 0, 0, 6).await;
     promise(&shop, 1, 0, 3).await;
+    took(&webhook, "2", &cancelled("A")).await;
+    assert_eq!(positions(&shop).await, "0 9 9", "ATS falls to zero");
+    assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 6");
     took(&webhook, "4", &cancelled("B")).await;
+    assert_eq!(positions(&shop).await, "0 9 9");
     assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 9", "one open row per SKU and cause");
     let told = text(&shop, "select string_agg(payload::json -> 'data' ->> 'qty', ' ' order by id) from outbox where event_type = 'inventory.shortfall'").await;
     assert_eq!(told, "6 9");
@@ -131,5 +132,82 @@ async fn an_unknown_sku_is_kept_and_the_known_ones_beside_it_count() {
         );
     }
     assert_eq!(positions(&shop).await, "6 3 0");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_person_retries_what_can_be_done_and_has_seen_what_cannot() {
+    let (shop, webhook) = open(Seed { skus: 2, ..Seed::default() }).await;
+    took(&webhook, "1", &announced("A", &[("1", 0, 10)])).await;
+    // Told otherwise, and beside it a line with a SKU that is not ours.
+    let mut otherwise = announced("A", &[("1", 0, 9), ("2", 5, 4)]);
+    took(&webhook, "2", &otherwise).await;
+    let reason = "select reason from inbox_exception where event_id = '2'";
+    assert_eq!(text(&shop, reason).await, "no SKU of ours: SKU-0006; told before, and differently: line 1");
+    assert_eq!(retry(&shop, "2").await, "open: no SKU of ours: SKU-0006");
+    shop.db.execute("update sku set code = 'SKU-0006' where code = 'SKU-0002'").await;
+    assert_eq!(retry(&shop, "2").await, "user:x: no SKU of ours: SKU-0006");
+    assert_eq!(positions(&shop).await, "6 10 0, 6 4 0");
+    // A line whose SKU changed is another line told under the same name.
+    otherwise["lines"] = lines(&[("2", 5, 5)]);
+    took(&webhook, "3", &otherwise).await;
+    assert_eq!(retry(&shop, "3").await, "user:x: told before, and differently: line 2");
+    // What waits goes on waiting; when its ASN comes, it is not a person who has seen it.
+    took(&webhook, "4", &arrived("B", "R1", &[("1", 5, 4)], false)).await;
+    took(&webhook, "5", &arrived("B", "R1", &[("1", 5, 3)], true)).await;
+    assert_eq!(retry(&shop, "4").await, "open: ASN B has not been announced");
+    assert_eq!(
+        shop.db.count("inbox_exception where waits_for = 'asn:B' and command -> 'retry' is null").await,
+        2
+    );
+    took(&webhook, "6", &announced("B", &[("1", 5, 4)])).await;
+    assert_eq!(positions(&shop).await, "6 10 0, 10 4 0");
+    let states = "select string_agg(concat_ws(' ', event_id, attempts, resolved_by, waits_for), ', ' order by event_id) from inbox_exception where event_id in ('4', '5')";
+    assert_eq!(text(&shop, states).await, "4 3 3pl:north-3pl/6, 5 2");
+    assert_eq!(
+        text(&shop, "select reason from inbox_exception where event_id = '5'").await,
+        "told before, and differently: line 1"
+    );
+    assert_eq!(shop.db.count("asn where external_id = 'B' and closed_at is not null").await, 1);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn only_what_is_in_use_has_to_be_there() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let spare = json!({"type": "asn.created", "asnId": "A", "orderId": 5, "closed": null, "receiptId": null,
+        "lines": [{"lineId": 1, "sku": "SKU-0001", "qty": 3}, {"lineId": 2, "sku": "SKU-0001", "qty": 0}]});
+    took(&webhook, "1", &spare).await;
+    assert_eq!(positions(&shop).await, "6 3 0");
+    took(&webhook, "2", &json!({"type": "asn.received", "asnId": "A", "receiptId": 9, "lines": null})).await;
+    took(&webhook, "3", &json!({"type": "asn.cancelled", "asnId": "A", "lines": [{"sku": "SKU-0001"}]}))
+        .await;
+    assert_eq!(positions(&shop).await, "6 0 0");
+    assert_eq!(shop.db.count("inbox_exception").await, 0);
+    assert_eq!(shop.db.count("threepl_line").await, 1);
+}
+
+#[tokio::test]
+async fn a_documents_name_need_not_be_unique_beyond_its_asn_or_order() {
+    let (shop, webhook) = open(Seed { on_hand: 20, ..Seed::default() }).await;
+    for (n, asn) in ["A", "B"].iter().enumerate() {
+        took(&webhook, &format!("c{n}"), &announced(asn, &[("1", 0, 5)])).await;
+        took(&webhook, &format!("r{n}"), &arrived(asn, "R1", &[("1", 0, 5)], false)).await;
+        took(&webhook, &format!("again{n}"), &arrived(asn, "R1", &[("1", 0, 5)], false)).await;
+        promise(&shop, n, 0, 2).await;
+        took(&webhook, &format!("s{n}"), &shipped(&shop, n, "R1", &[("1", 0, 2)])).await;
+    }
+    assert_eq!(positions(&shop).await, "26 0 0");
+    // Without a name of its own, a document is its ASN's or its order's.
+    let mut nameless = arrived("A", "", &[("2", 0, 1)], false);
+    nameless.as_object_mut().unwrap().remove("receiptId");
+    took(&webhook, "n1", &nameless).await;
+    took(&webhook, "n2", &nameless).await;
+    let mut parcel = shipped(&shop, 0, "", &[("9", 0, 1)]);
+    parcel.as_object_mut().unwrap().remove("shipmentId");
+    took(&webhook, "n3", &parcel).await;
+    took(&webhook, "n4", &parcel).await;
+    assert_eq!(positions(&shop).await, "26 0 0");
+    assert_eq!(shop.db.count("inbox_exception").await, 0);
     shop.db.assert_consistent().await;
 }

@@ -4,6 +4,7 @@
 mod any_order;
 mod asn;
 mod once;
+mod owed;
 mod shipment;
 mod signatures;
 
@@ -135,4 +136,25 @@ async fn promise(shop: &Shop, order: usize, sku: usize, qty: i64) {
 
 async fn open_shortfalls(shop: &Shop) -> String {
     text(shop, "select coalesce(string_agg(concat_ws(' ', cause, qty), ', ' order by cause), '') from shortfall where settled_at is null").await
+}
+
+/// A person runs a kept event again: status, and when it was resolved.
+async fn retry(shop: &Shop, event_id: &str) -> String {
+    let body: Vec<u8> = sqlx::query_scalar("select body from inbox_exception where event_id = $1")
+        .bind(event_id)
+        .fetch_one(&mut shop.db.owner().await)
+        .await
+        .unwrap();
+    let read = shared::inbox::reread(&format!("3pl:{ACCOUNT}"), "", &body);
+    let (tenant, read) = (shop.tenant.id, hex::encode(read.to_string()));
+    let sql = format!(
+        "begin; select set_config('app.tenant_id', '{tenant}', true);
+         select holdfast.retry_exception('{tenant}', id, 'user:x', holdfast.json('\\x{read}'))
+         from inbox_exception where event_id = '{event_id}'; commit"
+    );
+    shop.db.execute(sql).await;
+    let state =
+        "select concat_ws(': ', case when resolved_at is null then 'open' else resolved_by end, reason)
+        from inbox_exception where event_id =";
+    text(shop, &format!("{state} '{event_id}'")).await
 }

@@ -68,40 +68,6 @@ async fn what_leaves_beyond_what_was_held_is_gone_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_settled_shortfall_books_what_the_books_still_carried() {
-    let (shop, webhook) = open(Seed { on_hand: 10, order_qty: 8, ..Seed::default() }).await;
-    promise(&shop, 1, 0, 6).await;
-    took(&webhook, "1", &shipped(&shop, 0, "S1", &[("1", 0, 8)])).await;
-    assert_eq!(
-        (positions(&shop).await, open_shortfalls(&shop).await),
-        ("6 0 6".into(), "order.shipped 4".into())
-    );
-    let tenant = shop.tenant.id;
-    let settle = format!("begin; select set_config('app.tenant_id', '{tenant}', true);
-        select holdfast.settle_shortfall('{tenant}', (select id from shortfall), 'user:x', 'released three'); commit");
-    let release = format!(
-        "begin; select set_config('app.tenant_id', '{tenant}', true);
-        select holdfast.give_back('{tenant}', '{}', '[{}]', 'test'); commit",
-        shop.tenant.orders[1],
-        shop.one(0, 3)
-    );
-    shop.db.execute(release).await;
-    shop.db.execute(settle).await;
-    assert_eq!(
-        positions(&shop).await,
-        "3 0 3",
-        "one unit less than is promised is there: what ATS covered is booked"
-    );
-    assert_eq!(
-        shop.db
-            .count("shortfall where settled_by = 'user:x' and note = 'released three' and owed_on_hand = 1")
-            .await,
-        1
-    );
-    shop.db.assert_consistent().await;
-}
-
-#[tokio::test]
 async fn a_cancelled_order_that_was_shipped_is_shipped_and_before_a_person() {
     let (shop, webhook) = open(Seed::default()).await;
     shop.db.execute("update wholesale_order set status = 'cancelled'").await;

@@ -1,0 +1,205 @@
+//! Channel orders that ATS does not cover.
+
+use super::any_order::orders;
+use super::*;
+
+/// Events of an order of one SKU, by its number: told in any order they end in the same state.
+type Story = (&'static str, fn(usize) -> Vec<(&'static str, Value)>, &'static str);
+
+fn line(sku: usize) -> i64 {
+    i64::try_from(sku).unwrap() * 100
+}
+
+/// Five and three units of one SKU of which there are four.
+fn body(sku: usize) -> Value {
+    let line = line(sku);
+    order(line, &[(line + 1, sku, 5), (line + 2, sku, 3)])
+}
+
+fn refund_of(sku: usize, id: i64, of: i64, qty: i64, how: &str) -> (&'static str, Value) {
+    let line = line(sku);
+    ("refunds/create", refund(line, &[(line + id, line + of, qty, how)]))
+}
+
+const STORIES: [Story; 4] = [
+    // Wanted: 5 − 2 + 3 − 1.
+    (
+        "some are cancelled",
+        |sku| {
+            vec![
+                ("orders/create", body(sku)),
+                refund_of(sku, 51, 1, 2, "cancel"),
+                refund_of(sku, 52, 2, 1, "legacy_restock"),
+            ]
+        },
+        "4 4, missing 1, unbooked 0",
+    ),
+    // Two of the four are written off, and two serve a customer who wants six.
+    (
+        "some are written off",
+        |sku| {
+            vec![
+                ("orders/create", body(sku)),
+                refund_of(sku, 51, 2, 2, "no_restock"),
+                ("orders/create", body(sku)),
+            ]
+        },
+        "2 2, missing 4, unbooked 0",
+    ),
+    // Eight left, of which four were in the books; one came back, and was one of those.
+    (
+        "shipped all the same",
+        |sku| {
+            vec![
+                ("orders/create", body(sku)),
+                ("orders/fulfilled", body(sku)),
+                refund_of(sku, 51, 1, 1, "return"),
+                refund_of(sku, 52, 2, 1, "no_restock"),
+            ]
+        },
+        "0 0, missing 3, unbooked 3",
+    ),
+    (
+        "shipped, and cancelled",
+        |sku| {
+            vec![
+                ("orders/create", body(sku)),
+                ("orders/fulfilled", body(sku)),
+                refund_of(sku, 51, 1, 2, "no_restock"),
+                ("orders/cancelled", body(sku)),
+            ]
+        },
+        "2 0, missing 0, unbooked 0",
+    ),
+];
+
+/// `on_hand allocated` of a SKU, and what its open shortfall says.
+async fn state(shop: &Shop, sku: usize) -> String {
+    let sku = shop.tenant.skus[sku];
+    let sql = format!(
+        "select format('%s %s, missing %s, unbooked %s', p.on_hand, p.allocated, coalesce(sum(s.qty), 0), coalesce(sum(s.owed_on_hand), 0))
+         from sku_position p left join shortfall s on s.sku_id = p.sku_id and s.settled_at is null
+         where p.sku_id = '{sku}' group by p.sku_id, p.tenant_id"
+    );
+    text(shop, &sql).await
+}
+
+#[tokio::test]
+async fn every_order_of_arrival_ends_in_the_same_state_also_where_stock_is_short() {
+    let all: usize = STORIES.iter().map(|(_, story, _)| orders(story(0).len()).len()).sum();
+    let (shop, webhook) = open(Seed { skus: all, on_hand: 4, orders: 0, ..Seed::default() }).await;
+    let mut sku = 0;
+    for (name, story, end) in STORIES {
+        for (index, arrival) in orders(story(0).len()).iter().enumerate() {
+            let events = story(sku);
+            for (place, fact) in arrival.iter().enumerate() {
+                let (topic, event) = &events[*fact];
+                took(&webhook, &format!("{sku}-{place}"), topic, event).await;
+                let (topic, event) = &events[arrival[(place * index) % (place + 1)]];
+                took(&webhook, &format!("{sku}-{place}-again"), topic, event).await;
+            }
+            assert_eq!(state(&shop, sku).await, end, "{name}: {arrival:?}");
+            sku += 1;
+        }
+    }
+    let lost = "channel_order_line where qty_allocated + qty_gone + qty_short > qty or qty_short > 0 and shortfall_id is null";
+    assert_eq!(shop.db.count(lost).await, 0);
+    shop.db.assert_consistent().await;
+}
+
+/// Units that come from somewhere, as holdfast books them.
+async fn arrive(shop: &Shop, sku: usize, units: i64) {
+    let (tenant, sku) = (shop.tenant.id, shop.tenant.skus[sku]);
+    let sql = format!(
+        "begin; select set_config('app.tenant_id', '{tenant}', true);
+         select holdfast.shift('{tenant}', array['{sku}'::uuid], array[{units}], array[0], array[0], array['receipt'],
+           null, null, null, 'test'); commit"
+    );
+    shop.db.execute(sql).await;
+}
+
+#[tokio::test]
+async fn what_is_shipped_leaves_the_books_as_soon_as_it_can() {
+    let (shop, webhook) = open(Seed { skus: 2, on_hand: 3, ..Seed::default() }).await;
+    let body = |sku| order(line(sku + 1), &[(line(sku + 1) + 1, sku, 5)]);
+    for sku in 0..2 {
+        took(&webhook, &format!("c{sku}"), "orders/create", &body(sku)).await;
+        assert_eq!(state(&shop, sku).await, "3 3, missing 2, unbooked 0");
+    }
+    // The missing units come, and then the order is shipped.
+    shop.receive(0, 10).await;
+    took(&webhook, "1", "orders/create", &body(0)).await;
+    assert_eq!(state(&shop, 0).await, "13 3, missing 2, unbooked 0", "told again it takes nothing more");
+    took(&webhook, "2", "orders/fulfilled", &body(0)).await;
+    assert_eq!(state(&shop, 0).await, "8 0, missing 0, unbooked 0");
+    // It is shipped first: the books carry two units too many, until something covers them.
+    took(&webhook, "3", "orders/fulfilled", &body(1)).await;
+    assert_eq!(state(&shop, 1).await, "0 0, missing 2, unbooked 2");
+    let told = "outbox where event_type = 'inventory.shortfall'";
+    assert_eq!(shop.db.count(told).await, 2, "what was told is not told again");
+    // Other orders miss what is not there.
+    took(&webhook, "5", "orders/create", &order(900, &[(901, 1, 1)])).await;
+    assert_eq!(state(&shop, 1).await, "0 0, missing 3, unbooked 2");
+    took(&webhook, "6", "orders/fulfilled", &order(800, &[(801, 1, 1)])).await;
+    assert_eq!(state(&shop, 1).await, "0 0, missing 4, unbooked 3");
+    took(&webhook, "7", "refunds/create", &refund(800, &[(92, 801, 1, "return")])).await;
+    assert_eq!(state(&shop, 1).await, "0 0, missing 3, unbooked 2", "one that was never booked came back");
+    took(&webhook, "8", "orders/cancelled", &body(1)).await;
+    assert_eq!(
+        state(&shop, 1).await,
+        "3 0, missing 1, unbooked 0",
+        "the missing one is of an order that waits"
+    );
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_settled_row_stays_settled_and_what_it_owes_is_booked_or_comes_back() {
+    let (shop, webhook) = open(Seed { skus: 3, on_hand: 3, ..Seed::default() }).await;
+    let body = |sku| order(line(sku + 1), &[(line(sku + 1) + 1, sku, 5)]);
+    let tenant = shop.tenant.id;
+    let settle = format!(
+        "begin; select set_config('app.tenant_id', '{tenant}', true);
+         select holdfast.settle_shortfall('{tenant}', id, 'user:x', 'seen') from shortfall where settled_at is null; commit"
+    );
+    // Settled before it is shipped: what then left without having been booked is a row of its own.
+    took(&webhook, "1", "orders/create", &body(0)).await;
+    shop.db.execute(settle.clone()).await;
+    took(&webhook, "2", "orders/fulfilled", &body(0)).await;
+    assert_eq!(state(&shop, 0).await, "0 0, missing 2, unbooked 2");
+    took(&webhook, "3", "orders/cancelled", &body(0)).await;
+    assert_eq!(state(&shop, 0).await, "3 0, missing 0, unbooked 0");
+    // Settled after it was shipped, then booked, then sent back: with the two that came, all five are on the shelf.
+    took(&webhook, "4", "orders/fulfilled", &body(1)).await;
+    shop.db.execute(settle.clone()).await;
+    assert_eq!(shop.db.count("shortfall where note = 'seen' and owed_on_hand = 2").await, 1);
+    arrive(&shop, 1, 2).await;
+    assert_eq!(state(&shop, 1).await, "0 0, missing 0, unbooked 0");
+    took(&webhook, "7", "refunds/create", &refund(line(2), &[(91, line(2) + 1, 5, "return")])).await;
+    assert_eq!(state(&shop, 1).await, "5 0, missing 0, unbooked 0");
+    // Booked while it was open: it goes from the row with that, and what another order misses stays.
+    took(&webhook, "8", "orders/fulfilled", &body(2)).await;
+    took(&webhook, "9", "orders/create", &order(600, &[(601, 2, 1)])).await;
+    assert_eq!(state(&shop, 2).await, "0 0, missing 3, unbooked 2");
+    arrive(&shop, 2, 10).await;
+    assert_eq!(state(&shop, 2).await, "8 0, missing 1, unbooked 0");
+    took(&webhook, "10", "refunds/create", &refund(line(3), &[(92, line(3) + 1, 5, "return")])).await;
+    assert_eq!(state(&shop, 2).await, "13 0, missing 1, unbooked 0");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn what_nobody_wants_any_more_is_not_missing() {
+    let (shop, webhook) = open(Seed { on_hand: 3, ..Seed::default() }).await;
+    let body = order(1, &[(11, 0, 5)]);
+    took(&webhook, "1", "orders/create", &body).await;
+    took(&webhook, "2", "refunds/create", &refund(1, &[(91, 11, 5, "no_restock")])).await;
+    assert_eq!(state(&shop, 0).await, "0 0, missing 0, unbooked 0", "three are written off, two never were");
+    shop.receive(0, 10).await;
+    took(&webhook, "3", "refunds/create", &refund(1, &[(91, 11, 5, "no_restock")])).await;
+    took(&webhook, "4", "orders/create", &body).await;
+    assert_eq!(state(&shop, 0).await, "10 0, missing 0, unbooked 0", "and are not written off later");
+    let note = text(&shop, "select concat_ws(' ', settled_by, note) from shortfall").await;
+    assert_eq!(note, format!("shopify:{DOMAIN}/2 no longer wanted"));
+    shop.db.assert_consistent().await;
+}

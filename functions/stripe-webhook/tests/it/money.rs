@@ -1,0 +1,168 @@
+//! Which payment, refund or amount counts for which invoice.
+
+use shared::testing::Seed;
+
+use super::*;
+
+async fn reasons(shop: &Shop) -> String {
+    text(
+        shop,
+        "select coalesce(string_agg(event_id || ': ' || reason, '; ' order by event_id), '') from inbox_exception"
+            .into(),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_payment_pays_one_invoice_whatever_its_metadata_say_later() {
+    let (shop, webhook) = open().await;
+    let (first, second) = (invoice(&shop).await, invoice(&shop).await);
+    tell(&webhook, &succeeded("evt_1", "pi_1", first, 5_000)).await;
+    tell(&webhook, &succeeded("evt_2", "pi_1", second, 5_000)).await;
+    let other = Shop { tenant: shop.db.seed(Seed::default()).await, db: shop.db };
+    let third = invoice(&other).await;
+    tell(&webhook, &succeeded("evt_3", "pi_1", third, 5_000)).await;
+    for (invoice, is) in [(first, "paid"), (second, "awaiting_payment"), (third, "awaiting_payment")] {
+        assert_eq!(status(&other, invoice).await, is);
+    }
+    assert_eq!(other.db.count("payment_ledger").await, 1);
+    let why = "this payment has paid another invoice already";
+    assert_eq!(reasons(&other).await, format!("evt_2: {why}; evt_3: {why}"));
+    other.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_refund_of_what_did_not_pay_the_invoice_leaves_it_to_be_paid() {
+    let (shop, webhook) = open().await;
+    let invoice = invoice(&shop).await;
+    tell(&webhook, &succeeded("evt_1", "pi_1", invoice, 4_999)).await;
+    let mut back = refunded("evt_2", "pi_1", 4_999, 4_999);
+    back["data"]["object"]["metadata"] = json!({"invoice_id": invoice});
+    tell(&webhook, &back).await;
+    assert_eq!(status(&shop, invoice).await, "awaiting_payment");
+    assert_eq!(shop.db.count("payment_ledger where kind = 'refund' and amount_minor = 4999").await, 1);
+    tell(&webhook, &succeeded("evt_3", "pi_3", invoice, 5_000)).await;
+    assert_eq!(status(&shop, invoice).await, "paid");
+    assert_eq!(reasons(&shop).await, "evt_1: 4999 was received of 5000");
+}
+
+#[tokio::test]
+async fn a_refund_that_names_its_invoice_need_not_wait_for_the_payment() {
+    let (shop, webhook) = open().await;
+    let invoice = invoice(&shop).await;
+    // As little as can be said.
+    let back = event(
+        "evt_1",
+        "charge.refunded",
+        json!({"id": "ch_1", "refunded": true, "metadata": {"invoice_id": invoice}}),
+    );
+    tell(&webhook, &back).await;
+    assert_eq!(status(&shop, invoice).await, "refunded");
+    tell(&webhook, &succeeded("evt_2", "pi_1", invoice, 5_000)).await;
+    assert_eq!(status(&shop, invoice).await, "refunded");
+    let lines = "select string_agg(concat_ws(' ', kind, amount_minor, currency), ', ' order by id) from payment_ledger";
+    assert_eq!(text(&shop, lines.into()).await, "refund 5000 USD, payment 5000 USD");
+    assert_eq!(shop.db.count("invoice where paid_at is not null").await, 1);
+    let events = "select string_agg(event_type, ' ' order by id) from outbox";
+    assert_eq!(text(&shop, events.into()).await, "invoice.refunded");
+    assert_eq!(reasons(&shop).await, "");
+}
+
+#[tokio::test]
+async fn partial_refunds_that_add_up_are_a_full_one_and_each_is_a_line() {
+    let (shop, webhook) = open().await;
+    let invoice = invoice(&shop).await;
+    tell(&webhook, &succeeded("evt_0", "pi_1", invoice, 5_000)).await;
+    for (id, so_far, is) in [("evt_1", 2_000, "paid"), ("evt_2", 3_000, "paid"), ("evt_3", 5_000, "refunded")]
+    {
+        // Whether it is all of the charge is told by the amounts, too.
+        let mut back = refunded(id, "pi_1", 5_000, so_far);
+        back["data"]["object"].as_object_mut().unwrap().remove("refunded");
+        tell(&webhook, &back).await;
+        assert_eq!(status(&shop, invoice).await, is);
+        // The same fact under another id.
+        back["id"] = json!(format!("{id}_again"));
+        tell(&webhook, &back).await;
+    }
+    assert_eq!(shop.db.count("payment_ledger where kind = 'refund'").await, 3);
+    assert_eq!(shop.db.count("outbox where event_type = 'invoice.refunded'").await, 1);
+    assert_eq!(reasons(&shop).await, "");
+}
+
+#[tokio::test]
+async fn a_refund_beside_another_payment_is_seen_by_a_person() {
+    let (shop, webhook) = open().await;
+    let invoice = invoice(&shop).await;
+    tell(&webhook, &succeeded("evt_1", "pi_1", invoice, 5_000)).await;
+    tell(&webhook, &succeeded("evt_2", "pi_2", invoice, 5_000)).await;
+    tell(&webhook, &refunded("evt_3", "pi_2", 5_000, 5_000)).await;
+    tell(&webhook, &refunded("evt_4", "pi_2", 5_000, 5_000)).await;
+    assert_eq!(status(&shop, invoice).await, "refunded");
+    assert_eq!(
+        reasons(&shop).await,
+        "evt_2: the invoice had been paid already, by another payment: one of the two is to be refunded; \
+         evt_3: refunded, though the invoice had another payment: see whether that one is to stand"
+    );
+}
+
+#[tokio::test]
+async fn an_amount_or_a_currency_that_cannot_be_is_kept_and_told() {
+    let (shop, webhook) = open().await;
+    let invoice = invoice(&shop).await;
+    let named = |id: &str, topic: &str, mut object: Value| {
+        object["metadata"] = json!({"invoice_id": invoice});
+        event(id, topic, object)
+    };
+    let charge = json!({"id": "ch_1", "amount": 5_000, "amount_refunded": -1, "currency": "usd"});
+    let mut euro = charge.clone();
+    (euro["amount_refunded"], euro["currency"]) = (json!(5_000), json!("eur"));
+    let dispute = json!({"id": "dp_1", "amount": -1, "currency": "usd"});
+    let told = [
+        succeeded("a", "pi_1", invoice, -1),
+        named("b", "charge.refunded", charge),
+        named("c", "charge.refunded", json!({"id": "ch_1", "currency": "usd"})),
+        named("d", "charge.refunded", euro),
+        named("e", "charge.dispute.created", dispute.clone()),
+        named("f", "payment_intent.payment_failed", json!({"id": "pi_1", "amount": -1, "currency": "usd"})),
+        named("g", "payment_intent.succeeded", json!({"id": "pi_1", "amount_received": 5_000})),
+        named(
+            "h",
+            "charge.dispute.created",
+            json!({"id": "jo@buyer.test", "amount": "jo@buyer.test", "currency": ""}),
+        ),
+        named("i", "charge.dispute.created", json!({"id": "x".repeat(256), "amount": 1, "currency": "usd"})),
+    ];
+    for event in &told {
+        assert_eq!(tell(&webhook, event).await.json(), received(), "{event}");
+    }
+    let tenant = shop.tenant.id;
+    let kept = format!("inbox_exception where tenant_id = '{tenant}' and char_length(reason) < 100");
+    assert_eq!(shop.db.count(&kept).await, 9, "whose it is can be read all the same");
+    assert_eq!(shop.db.count("outbox where event_type = 'inbox.exception'").await, 9);
+    assert_eq!(shop.db.count("outbox where payload like '%buyer.test%'").await, 0, "a reason quotes nobody");
+    assert_eq!(shop.db.count("payment_ledger").await, 0);
+    assert_eq!(status(&shop, invoice).await, "awaiting_payment");
+    // What nobody needs of a type that nobody takes is not looked at.
+    tell(&webhook, &named("j", "charge.dispute.closed", dispute)).await;
+    assert_eq!(shop.db.count("webhook_inbox where provider = 'stripe' and event_id = 'j'").await, 1);
+    assert_eq!(shop.db.count("inbox_exception").await, 9);
+}
+
+#[tokio::test]
+async fn a_payment_for_something_else_is_none_of_ours() {
+    let (shop, webhook) = open().await;
+    for (id, topic, metadata) in [
+        ("a", "payment_intent.succeeded", json!(null)),
+        ("b", "payment_intent.succeeded", json!({})),
+        ("c", "payment_intent.payment_failed", json!({"invoice": "5"})),
+    ] {
+        let object =
+            json!({"id": "pi_1", "amount_received": 1, "amount": 1, "currency": "usd", "metadata": metadata});
+        assert_eq!(tell(&webhook, &event(id, topic, object)).await.json(), received());
+    }
+    let charge =
+        json!({"id": "ch_1", "amount": 1, "amount_refunded": 1, "refunded": true, "currency": "usd"});
+    assert_eq!(tell(&webhook, &event("d", "charge.refunded", charge)).await.json(), received());
+    assert_eq!(shop.db.count("webhook_inbox").await, 4);
+    assert_eq!(shop.db.count("inbox_exception").await, 0);
+}
