@@ -5,6 +5,10 @@
 -- the commit is paid by each buyer in the queue. So what needs no ATS is written before it, and events are made
 -- without a statement.
 --
+-- Before it, a queue: an advisory lock that allocate and release take on the first of their SKUs. Those who wait for a row
+-- itself are all woken by each commit, look, and wait again, in no order; those who wait here are let in one by one, as
+-- they came. It guards nothing: the row does. One per transaction and before any position, so it adds no deadlock.
+--
 -- The caller holds the order's row, and the positions' rows in order of SKU where there is more than one.
 -- p_skus ascending and distinct; p_qtys signed alike, + allocates, - gives back.
 -- Returns the SKUs' ATS after the move, in the order of p_skus. Returns null, and has changed nothing, where a
@@ -23,6 +27,7 @@ begin
   v_order_sequence := holdfast.move_lines(p_tenant, p_order, p_skus, p_qtys, v_count);
 
   if v_count = 1 then
+    perform pg_advisory_xact_lock(1, uuid_hash(p_skus[1]));
     update public.sku_position p
     set allocated = p.allocated + p_qtys[1], event_sequence = p.event_sequence + 1
     where p.tenant_id = p_tenant and p.sku_id = p_skus[1] and p.on_hand + p.on_order - p.allocated >= p_qtys[1]

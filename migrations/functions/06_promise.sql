@@ -74,6 +74,7 @@ begin
   -- every short one, and only then move.
   for v_try in 1 .. 2 loop
     if v_try = 2 or v_wanted.looks_short or cardinality(v_wanted.skus) > 1 then
+      perform pg_advisory_xact_lock(1, uuid_hash(v_wanted.skus[1]));
       perform from public.sku_position p
       where p.tenant_id = p_tenant and p.sku_id = any (v_wanted.skus) order by p.sku_id for no key update;
       select string_agg(holdfast.short_line(r.sku_id, r.qty, p.on_hand + p.on_order - p.allocated), ',' order by r.first_at)

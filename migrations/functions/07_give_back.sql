@@ -35,6 +35,7 @@ begin
   end if;
 
   if cardinality(v_wanted.skus) > 1 then
+    perform pg_advisory_xact_lock(1, uuid_hash(v_wanted.skus[1]));
     perform from public.sku_position p
     where p.tenant_id = p_tenant and p.sku_id = any (v_wanted.skus) order by p.sku_id for no key update;
   end if;

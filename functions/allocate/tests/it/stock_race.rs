@@ -2,7 +2,9 @@
 
 use shared::testing::{Seed, Shop, fresh_key, lines};
 
-use crate::{at_once, crowd, warm};
+use uuid::Uuid;
+
+use crate::{at_once, crowd, send, warm};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_six_units_go_to_exactly_one_of_two_users() {
@@ -29,6 +31,37 @@ async fn the_last_six_units_go_to_exactly_one_of_two_users() {
     assert_eq!(shop.db.count("outbox").await, 400);
     assert!(won.iter().all(|n| *n > 0), "a race that one side always wins is none: {won:?}");
     shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn buyers_of_one_sku_are_served_in_the_order_in_which_they_came() {
+    let shop = Shop::open(Seed { skus: 2, on_hand: 100, orders: 8, order_qty: 10, ..Seed::default() }).await;
+    let sandboxes = warm(&shop, 8).await;
+    let held = shop.hold(0).await;
+    let mut waiting = Vec::new();
+    for (n, sandbox) in sandboxes.into_iter().enumerate() {
+        // Every other one asks for two SKUs: those wait in the same queue.
+        let wanted = if n % 2 == 0 {
+            shop.one(0, 1)
+        } else {
+            lines(&[(shop.tenant.skus[0], 1), (shop.tenant.skus[1], 1)])
+        };
+        let event = shop.allocate(n).key(&fresh_key()).json(&wanted);
+        waiting.push(tokio::spawn(async move { send(&sandbox, &event).await.status }));
+        shop.db.until_blocked(n + 1).await;
+    }
+    held.let_go().await;
+    for buyer in waiting {
+        assert_eq!(buyer.await.unwrap(), 200);
+    }
+    let mut owner = shop.db.owner().await;
+    let served: Vec<Uuid> =
+        sqlx::query_scalar("select order_id from allocation_ledger where sku_id = $1 order by created_at")
+            .bind(shop.tenant.skus[0])
+            .fetch_all(&mut owner)
+            .await
+            .unwrap();
+    assert_eq!(served, shop.tenant.orders);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
