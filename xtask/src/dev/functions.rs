@@ -99,7 +99,8 @@ impl Functions {
         remove(&pid_file)
     }
 
-    /// Starts the server on this port of loopback, with this environment for the functions.
+    /// Starts the server on this port of loopback, with this environment for the functions, which reach it over the
+    /// bridge on that port.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -108,6 +109,7 @@ impl Functions {
         venv: &Venv,
         built: Built,
         port: u16,
+        bridge: u16,
         environment: &str,
     ) -> Result<Self> {
         let env_file = workspace.local("functions.env");
@@ -123,6 +125,7 @@ impl Functions {
             .current_dir(workspace.root())
             .env("CARGO", workspace.root().join("xtask/src/dev/run-built.sh"))
             .env("HOLDFAST_BUILT", &built.programs)
+            .env("HOLDFAST_BRIDGE", format!("127.0.0.1:{bridge}"))
             .stdout(out.try_clone()?)
             .stderr(out);
         let server = Group::spawn(&mut command)?;

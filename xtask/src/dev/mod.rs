@@ -1,5 +1,6 @@
 //! `cargo xtask dev`: the whole stack on this machine. A second start takes seconds and keeps the data.
 
+mod bridge;
 mod demo;
 mod functions;
 mod hints;
@@ -95,8 +96,15 @@ impl Stack {
 
         let step = Step::begin(format!("starting the functions at {}", ports.http_url()));
         let environment = dev_env::render(&functions_environment(&state, &ports));
-        let functions =
-            self.functions.insert(Functions::start(workspace, &venv, built, ports.http, &environment)?);
+        let bridge = bridge::serve(ports::local(ports.http)).await?;
+        let functions = self.functions.insert(Functions::start(
+            workspace,
+            &venv,
+            built,
+            ports.http,
+            bridge,
+            &environment,
+        )?);
         functions.healthy(&ports.http_url()).await?;
         functions.warm(&ports.http_url()).await;
         step.done();
