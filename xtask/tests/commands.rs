@@ -201,16 +201,31 @@ async fn a_csv_import_can_be_repeated_and_counts_stock_once() {
         ((0, 1), (0, 2), (0, 2))
     );
 
-    for (csv, problem) in [
-        ("code,onHand\nHJ-M,3\nHJ-X,1\n", "line 3: there is no SKU \"HJ-X\""),
-        ("code,onHand\nHJ-M,3\nHJ-M,3\n", "line 3: SKU \"HJ-M\" stands on an earlier line"),
-        ("code,onHand\nHJ-M,-3\n", "line 2: -3 on hand"),
-        ("code,onHand\nHJ-M,many\n", "line 2"),
+    let style = "name,currency,wholesaleMinor,msrpMinor\nParka";
+    let customer = "name,currency,creditLimitMinor\nWest";
+    for (what, csv, problem) in [
+        ("stock", "code,onHand\nHJ-M,3\nHJ-X,1\n", "line 3: there is no SKU \"HJ-X\""),
+        ("stock", "code,onHand\nHJ-M,3\nHJ-M,3\n", "line 3: SKU \"HJ-M\" stands on an earlier line"),
+        ("stock", "code,onHand\nHJ-M,-3\n", "line 2: -3 on hand"),
+        ("stock", "code,onHand\nHJ-M,many\n", "line 2"),
+        (
+            "styles",
+            &format!("{style},usd,1,2\n"),
+            "error: line 2: a currency is three capital letters, like USD\n",
+        ),
+        ("styles", &format!("{style},USD,-1,2\n"), "line 2: a price is an integer from 0"),
+        ("customers", &format!("{customer},USD,-1\n"), "line 2: a credit limit is 0 or more"),
     ] {
-        let refused = import("stock", csv);
+        let refused = import(what, csv);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && said.contains(problem), "{said}");
     }
+    let nowhere = ["--tenant", "00000000-0000-0000-0000-000000000000"];
+    let refused = xtask(
+        &db,
+        &[&["admin", "user", "create", "--name", "Ana", "--email", "a@b.example"], &nowhere[..]].concat(),
+    );
+    assert_eq!(String::from_utf8_lossy(&refused.stderr), "error: there is no tenant with this id\n");
     let state: String = db
         .scalar(
             "select concat_ws(' ', (select sum(on_hand) from sku_position),

@@ -2,6 +2,7 @@
 //! local stack where that is not set. Answers are JSON on standard output, one object a line.
 
 mod import;
+mod plain;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
@@ -163,7 +164,7 @@ pub async fn run(command: Command) -> Result<()> {
         Command::Import(args) => import::run(&mut conn, args).await,
     };
     conn.close().await?;
-    for line in printed? {
+    for line in printed.map_err(plain::told)? {
         println!("{line}");
     }
     Ok(())

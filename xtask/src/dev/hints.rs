@@ -76,7 +76,9 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
     println!("  cargo xtask send stripe  .local/samples/stripe.json");
     println!("  cargo xtask send shopify .local/samples/shopify.json --topic orders/create");
     println!("  cargo xtask send 3pl     .local/samples/3pl.json\n");
-    println!("  # let the partner fail for a while and watch the events arrive later:");
+    println!(
+        "  # let the partner fail for a while, then (200) answer again, and watch the events arrive late:"
+    );
     println!("  curl -s $PARTNER_URL/behave -H 'Content-Type: application/json' -d '{{\"status\":500}}'\n");
     println!("  # a tenant of your own, with as much stock and as many orders as you like:");
     println!("  cargo xtask scenario --skus 3 --on-hand 100 --orders 20 --order-qty 10");
