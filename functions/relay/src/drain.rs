@@ -62,6 +62,8 @@ struct Drain<'r> {
     last_claim: Instant,
     /// When to look for due rows: at once, until a claim comes back empty.
     look_at: Instant,
+    /// Whether the last claim came back empty, and nothing has happened since that could have made rows due.
+    idle: bool,
     /// When to look for lost rows, though other work be under way.
     lost_look_at: Instant,
     /// Whether there was no lost row due when last looked, and nothing was claimed since.
@@ -80,7 +82,7 @@ pub(crate) async fn drain(
         relay,
         carrier: Arc::new(carrier),
         summary: Summary::default(),
-        lanes: Lanes::new(limits.in_flight_each),
+        lanes: Lanes::new(limits.in_flight, limits.in_flight_each),
         under_way: JoinSet::new(),
         settlements: Vec::new(),
         floors: Floors::default(),
@@ -91,6 +93,7 @@ pub(crate) async fn drain(
         after: Uuid::nil(),
         last_claim: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
         look_at: now,
+        idle: false,
         // Other work first: a lost row that kills this relay too must not keep it from ever doing any.
         lost_look_at: now + limits.look_every,
         none_lost: false,
@@ -109,18 +112,19 @@ impl Drain<'_> {
             self.settle().await?;
             let now = Instant::now();
             if now >= self.last_claim {
-                self.more = true;
+                // Where it only watched, or waited for a pace, another relay could do no more.
+                self.more = !self.idle || self.lanes.any_full();
                 return Ok(());
             }
             if now >= self.lost_look_at && self.lost_turn().await? {
                 continue;
             }
-            if now >= self.look_at && self.lanes.in_flight() < self.relay.limits.in_flight {
+            if now >= self.look_at && self.lanes.free() > 0 {
                 self.claim().await?;
                 continue;
             }
-            let idle = self.lanes.in_flight() == 0;
-            if idle && !self.none_lost {
+            let alone = self.lanes.in_flight() == 0;
+            if alone && !self.none_lost {
                 self.lost_turn().await?;
                 continue;
             }
@@ -128,7 +132,7 @@ impl Drain<'_> {
             if now < self.look_at {
                 wake_at = wake_at.min(self.look_at);
             }
-            if !idle {
+            if !alone {
                 if let Ok(Some(ended)) = timeout_at(wake_at, self.under_way.join_next()).await {
                     self.end(ended);
                 }
@@ -144,14 +148,14 @@ impl Drain<'_> {
     async fn claim(&mut self) -> Result<(), DbError> {
         let limits = &self.relay.limits;
         let (begun, db) = (Instant::now(), &self.relay.db);
-        let (busy, room) = self.lanes.room();
+        let (busy, room) = self.lanes.busy();
         let (floor_of, floor_secs) = self.floors.current(begun);
         let request = ClaimRequest {
-            slots: limits.batch.min(limits.in_flight - self.lanes.in_flight()),
+            slots: limits.batch.min(self.lanes.free()),
             after: self.after,
             busy: &busy,
             room: &room,
-            room_each: limits.in_flight_each,
+            room_each: self.lanes.room_each(),
             floor_of: &floor_of,
             floor_secs: &floor_secs,
             terms: self.terms(),
@@ -162,7 +166,8 @@ impl Drain<'_> {
             })
             .await?;
         self.after = after;
-        if claimed.is_empty() {
+        self.idle = claimed.is_empty();
+        if self.idle {
             self.look_at = Instant::now() + limits.look_every;
             return Ok(());
         }
@@ -204,8 +209,8 @@ impl Drain<'_> {
         }
         self.start(suspect, begun).await?;
         self.finish().await?;
+        self.look_now();
         let now = Instant::now();
-        self.look_at = now;
         self.lost_look_at = now + (now - begun);
         Ok(true)
     }
@@ -222,6 +227,10 @@ impl Drain<'_> {
             .await?;
         self.swept = swept.unwrap_or((Uuid::nil(), Uuid::nil()));
         Ok(())
+    }
+
+    fn look_now(&mut self) {
+        (self.look_at, self.idle) = (Instant::now(), false);
     }
 
     fn terms(&self) -> LeaseTerms {
@@ -278,7 +287,7 @@ impl Drain<'_> {
         // Changes of a SKU that came while it was being pushed were not claimable until now.
         let waited_for = newest.kind == Kind::ShopifyInventory;
         if self.lanes.end(newest.destination_id, answered) || waited_for {
-            self.look_at = Instant::now();
+            self.look_now();
         }
         if let Some(item) = pushed.learned {
             self.learned.push((newest.tenant_id, newest.destination_id, newest.aggregate_id, item));
@@ -342,7 +351,7 @@ impl Drain<'_> {
             tracing::warn!(rows = settled.refused, "results refused: the lease had run out");
         }
         if settled.woken {
-            self.look_at = Instant::now();
+            self.look_now();
         }
         self.summary.delivered += settled.delivered;
         self.summary.failed += settled.failed;

@@ -81,6 +81,35 @@ async fn while_one_destination_hangs_another_gets_all_its_events() {
 }
 
 #[tokio::test]
+async fn many_destinations_that_begin_to_hang_in_the_same_instant_leave_room_for_others() {
+    let db = TestDb::create().await;
+    let (unlucky, other) = (db.seed(Seed::default()).await, db.seed(Seed::default()).await);
+    let hanging = Partner::start(|_| std::future::pending::<Response>()).await;
+    let content = Partner::content().await;
+    for _ in 0..25 {
+        db.destination(&unlucky, &hanging.url, &["*"]).await;
+    }
+    db.destination(&other, &content.url, &["*"]).await;
+    db.emit(&unlucky, 30).await;
+    let relay = relay(&db);
+    let drain = tokio::spawn(async move {
+        relay.run_once(Duration::from_secs(30), Instant::now() + Duration::from_secs(60)).await
+    });
+    // All that they may take is taken: 750 events would fill the 256 slots three times.
+    let (begun, mut before) = (Instant::now(), 0);
+    while before == 0 || hanging.received().len() > before {
+        before = hanging.received().len();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    db.emit(&other, 100).await;
+    while content.received().len() < 100 {
+        assert!(begun.elapsed() < Duration::from_secs(9), "{} of 100", content.received().len());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drain.abort();
+}
+
+#[tokio::test]
 async fn while_one_partner_is_down_anothers_events_flow() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;

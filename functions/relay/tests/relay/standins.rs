@@ -133,7 +133,16 @@ async fn a_relay_that_runs_out_of_time_asks_for_helpers_and_only_then() {
     relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max: 3 });
     drain(&relay).await;
     assert_eq!(moto.schedules().await.len(), 3);
+    // Nor does one whose destination takes no more than that, however many helped.
+    db.execute("update destination set max_per_second = 5").await;
     db.emit(&tenant, 2_000).await;
+    let paced = relay.run_once(Duration::from_secs(50), Instant::now() + Duration::from_millis(900)).await;
+    assert!((1..20).contains(&paced.unwrap().delivered));
+    assert_eq!(moto.schedules().await.len(), 3);
+    db.execute(
+        "update destination set max_per_second = null; update destination_health set paced_until = null",
+    )
+    .await;
     let gone = Scheduler::new(&aws_at("http://127.0.0.1:9"), "arn:aws:x".into(), "arn:aws:y".into(), None);
     relay.helpers = Some(Helpers { scheduler: gone, max: 3 });
     let summary = relay.run_once(Duration::ZERO, Instant::now() + Duration::from_millis(900)).await.unwrap();
