@@ -61,8 +61,23 @@ begin
   return row(201, null, null, holdfast.destination_document(v_tenant, v_id), null, null)::holdfast.outcome;
 end $$;
 
--- Changes the members that are there. A person who sets it active, or gives it another address, gives it a fresh
--- start: its breaker closes and what waited for the next try is due.
+-- Tells the tenant's other destinations what became of one. `state` says whether anybody must act: an active one whose
+-- breaker is open (cause failing) is probed and comes back by itself, a disabled one (gone, person) does not.
+create or replace function holdfast.tell_of_destination(p_destination uuid, p_type text, p_cause text, p_reason text)
+returns void language plpgsql volatile security invoker as $$
+declare
+  v_destination public.destination;
+begin
+  select * into v_destination from public.destination d where d.id = p_destination;
+  perform holdfast.emit_tenant_event(v_destination.tenant_id, p_type,
+    format('{"destinationId":"%s","name":%s,"state":"%s","cause":"%s","reason":%s}', p_destination,
+           holdfast.quote(v_destination.name), v_destination.state, p_cause, holdfast.quote(p_reason)),
+    null, p_destination);
+end $$;
+
+-- Changes the members that are there. A person who sets it active, or gives it another address, has it tried again at
+-- once: what waited for its next try is due, and where its breaker is open, a probe. (That it recovered is told when it
+-- has answered. One that was disabled begins anew.)
 create or replace function holdfast.change_destination(p_call jsonb, p_id uuid, p_fields jsonb, p_secret text)
 returns holdfast.outcome language plpgsql volatile security invoker as $$
 declare
@@ -103,14 +118,23 @@ begin
     perform holdfast.requeue_in_order(p_id, v_new.ordered);
   end if;
   if p_fields ->> 'state' = 'active' or v_new.url <> v_old.url then
-    update public.destination_health h set failures = 0, open_until = null, opened = 0 where h.destination_id = p_id;
+    update public.destination_health h set failures = 0, probing = false,
+      opened = case when v_old.state = 'disabled' then 0 else least(h.opened, 1) end,
+      open_until = case when v_old.state <> 'disabled' and h.open_until is not null then clock_timestamp() end
+    where h.destination_id = p_id;
+    update public.outbox o set next_attempt_at = clock_timestamp()
+    where o.id = any (array(
+      select x.id from public.outbox x
+      where x.destination_id = p_id and x.lease_token is null
+        and x.next_attempt_at > clock_timestamp() and x.next_attempt_at < 'infinity'
+        and x.processed_at is null and x.dead_lettered_at is null and x.discarded_at is null
+      order by x.next_attempt_at, x.id limit 20000 for no key update skip locked));
   end if;
   perform holdfast.audit(p_call, 'destination_changed', null, p_id, p_fields);
   if v_new.state <> v_old.state and 'disabled' in (v_new.state, v_old.state) then
-    perform holdfast.emit_tenant_event(v_tenant,
-      case v_new.state when 'disabled' then 'destination.disabled' else 'destination.recovered' end,
-      format('{"destinationId":"%s","name":%s,"reason":"set %s by a person"}', p_id, holdfast.quote(v_new.name),
-             v_new.state), null, p_id);
+    perform holdfast.tell_of_destination(p_id,
+      case v_new.state when 'disabled' then 'destination.disabled' else 'destination.recovered' end, 'person',
+      format('set %s by a person', v_new.state));
   end if;
   return row(200, null, null, holdfast.destination_document(v_tenant, p_id), null, null)::holdfast.outcome;
 end $$;

@@ -2,6 +2,12 @@
 
 drop function if exists holdfast.relay_settle(bigint[], uuid[], text[], text[], float8[]);
 drop function if exists holdfast.disable_gone_destination(uuid);
+do $$
+begin
+  if (select prorettype from pg_proc where oid = to_regprocedure('holdfast.disable_destination(uuid, text)')) = 'void'::regtype then
+    drop function holdfast.disable_destination(uuid, text);
+  end if;
+end $$;
 
 -- Gives up lost rows that have no attempt left, up to 100 at a time, and tells whether a lost row is due.
 create or replace function holdfast.relay_sweep_lost(out dead_lettered int, out lost_due boolean)
@@ -81,28 +87,27 @@ begin
 end $$;
 
 -- Switches a destination off because its server said that it is gone, and tells its tenant's others. Its events wait.
-create or replace function holdfast.disable_destination(p_destination uuid, p_reason text) returns void
+-- Returns whether it was on until now.
+create or replace function holdfast.disable_destination(p_destination uuid, p_reason text) returns boolean
 language plpgsql volatile security invoker as $$
-declare
-  v_tenant uuid;
-  v_name text;
 begin
-  update public.destination d set state = 'disabled' where d.id = p_destination and d.state <> 'disabled'
-  returning d.tenant_id, d.name into v_tenant, v_name;
+  update public.destination d set state = 'disabled' where d.id = p_destination and d.state <> 'disabled';
   if not found then
-    return; -- another delivery was told the same
+    return false; -- another delivery was told the same
   end if;
-  perform holdfast.emit_tenant_event(v_tenant, 'destination.disabled',
-    format('{"destinationId":"%s","name":%s,"reason":%s}', p_destination, holdfast.quote(v_name),
-           holdfast.quote(p_reason)), null, p_destination);
+  -- When a person switches it on again, it begins anew.
+  update public.destination_health h set failures = 0, open_until = null, opened = 0, probing = false
+  where h.destination_id = p_destination;
+  perform holdfast.tell_of_destination(p_destination, 'destination.disabled', 'gone', p_reason);
+  return true;
 end $$;
 
 -- What a settlement tells of one destination's health. A success closes its breaker; p_after events in a row that failed,
--- or a probe that did, open it for a pause that doubles up to its limit. Opening and closing is told to the tenant's
--- others. Returns opened, closed, or null.
+-- or a probe that did, open it for a pause that doubles up to its limit. Its first opening and its closing are told to the
+-- tenant's others. Returns opened, closed, or null.
 --
 -- An event counts once, at its first attempt: when it fails again it backs off by itself, and one poisoned event must not
--- stop the others.
+-- stop the others. Who asks to be left alone for a while (p_pause_secs) is well: that is no failure of the destination's.
 create or replace function holdfast.relay_note_health(p_tenant uuid, p_destination uuid, p_delivered int, p_failed int,
   p_first_failed int, p_error text, p_pause_secs float8, p_after int, p_open_secs float8, p_open_max_secs float8) returns text
 language plpgsql volatile security invoker as $$
@@ -110,11 +115,10 @@ declare
   v_now constant timestamptz := clock_timestamp();
   v_health public.destination_health;
   v_opens boolean;
-  v_name text;
 begin
   select * into v_health from public.destination_health h where h.destination_id = p_destination;
-  if found and p_failed = 0 and p_pause_secs is null and v_health.failures = 0 and v_health.open_until is null
-     and v_health.last_success_at > v_now - interval '10 s' then
+  if found and p_failed = 0 and p_error is null and p_pause_secs is null and v_health.failures = 0
+     and v_health.open_until is null and v_health.last_success_at > v_now - interval '10 s' then
     return null; -- nothing new, and not worth a write
   end if;
   insert into public.destination_health (tenant_id, destination_id) values (p_tenant, p_destination) on conflict do nothing;
@@ -131,18 +135,16 @@ begin
     paced_until = case when p_pause_secs is null then h.paced_until
       else greatest(h.paced_until, v_now + make_interval(secs => p_pause_secs)) end,
     last_error = coalesce(p_error, h.last_error),
-    last_failure_at = case when p_failed > 0 then v_now else h.last_failure_at end,
+    last_failure_at = case when p_error is not null then v_now else h.last_failure_at end,
     last_success_at = case when p_delivered > 0 then v_now else h.last_success_at end
   where h.destination_id = p_destination;
-  if (v_opens and v_health.opened = 0) or (p_delivered > 0 and v_health.open_until is not null) then
-    select d.name into v_name from public.destination d where d.id = p_destination;
-    perform holdfast.emit_tenant_event(p_tenant,
-      case when v_opens then 'destination.disabled' else 'destination.recovered' end,
-      format('{"destinationId":"%s","name":%s,"reason":"%s"}', p_destination, holdfast.quote(v_name),
-        case when v_opens then format('%s events in a row failed; it is probed from time to time',
-                                      v_health.failures + p_first_failed)
-             else 'it answers again' end), null, p_destination);
-    return case when v_opens then 'opened' else 'closed' end;
+  if v_opens and v_health.opened = 0 then
+    perform holdfast.tell_of_destination(p_destination, 'destination.disabled', 'failing',
+      format('%s events in a row failed; it is probed from time to time', v_health.failures + p_first_failed));
+    return 'opened';
+  elsif p_delivered > 0 and v_health.open_until is not null then
+    perform holdfast.tell_of_destination(p_destination, 'destination.recovered', 'answering', 'it answers again');
+    return 'closed';
   end if;
   return null;
 end $$;
@@ -151,7 +153,8 @@ end $$;
 -- a dead letter; 'rejected', a dead letter at once, from a destination that is well; 'gone', which disables the
 -- destination and leaves the row pending, due when it is enabled again. p_pause_secs: how long the whole destination
 -- asked to be left alone. A row is settled only by the token that holds it, and within the lease: what is not returned
--- was refused. The last rows of the answer, without id, tell of breakers (opened, closed) and whether others were woken.
+-- was refused. The last rows of the answer, without id, tell of destinations (opened and closed breakers, disabled) and
+-- whether others were woken.
 create or replace function holdfast.relay_settle(p_ids bigint[], p_tokens uuid[], p_outcomes text[], p_errors text[],
   p_delay_secs float8[], p_pause_secs float8[], p_after int, p_open_secs float8, p_open_max_secs float8)
 returns table (id bigint, outcome text) language plpgsql volatile security invoker as $$
@@ -186,8 +189,8 @@ begin
   for v_of in
     select o.tenant_id, o.destination_id,
       count(*) filter (where r.outcome in ('delivered', 'rejected'))::int as delivered,
-      count(*) filter (where r.outcome in ('failed', 'gone'))::int as failed,
-      count(*) filter (where r.outcome in ('failed', 'gone') and o.attempts = 1)::int as first_failed,
+      count(*) filter (where r.outcome = 'failed' and r.pause_secs is null)::int as failed,
+      count(*) filter (where r.outcome = 'failed' and r.pause_secs is null and o.attempts = 1)::int as first_failed,
       bool_or(r.outcome = 'gone') as gone, max(r.error) as error, max(r.pause_secs) as pause_secs
     from unnest(p_ids, p_outcomes, p_errors, p_pause_secs) r(id, outcome, error, pause_secs)
     join public.outbox o on o.id = r.id
@@ -195,13 +198,14 @@ begin
     group by 1, 2 order by 2
   loop
     id := null;
+    if v_of.gone and holdfast.disable_destination(v_of.destination_id, 'answered 410 Gone') then
+      outcome := 'disabled';
+      return next;
+    end if;
     outcome := holdfast.relay_note_health(v_of.tenant_id, v_of.destination_id, v_of.delivered, v_of.failed, v_of.first_failed,
       v_of.error, v_of.pause_secs, p_after, p_open_secs, p_open_max_secs);
     if outcome is not null then
       return next;
-    end if;
-    if v_of.gone then
-      perform holdfast.disable_destination(v_of.destination_id, 'answered 410 Gone');
     end if;
   end loop;
   if holdfast.wake_behind(v_ids) then

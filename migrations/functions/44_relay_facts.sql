@@ -9,7 +9,7 @@ declare
   v_row record;
 begin
   for v_row in
-    select o.id, o.tenant_id, o.destination_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, d.kind
+    select o.id, o.tenant_id, o.destination_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.requeues, d.kind
     from public.outbox o join public.destination d on d.id = o.destination_id
     where o.id = any (p_ids) order by o.id
   loop
@@ -17,7 +17,7 @@ begin
     id := v_row.id;
     facts := case
       when v_row.kind = 'shopify_inventory' and v_row.aggregate_type = 'sku'
-        then holdfast.push_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id)
+        then holdfast.push_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id, v_row.requeues)
       when v_row.kind = 'email' and v_row.event_type = 'order.line_allocated'
         then holdfast.confirmation_facts(v_row.tenant_id, v_row.aggregate_id, v_row.payload::jsonb -> 'data') end;
     return next;
@@ -25,10 +25,12 @@ begin
   perform set_config('app.tenant_id', '', true);
 end $$;
 
-create or replace function holdfast.push_facts(p_tenant uuid, p_destination uuid, p_sku uuid) returns text
+drop function if exists holdfast.push_facts(uuid, uuid, uuid);
+
+create or replace function holdfast.push_facts(p_tenant uuid, p_destination uuid, p_sku uuid, p_requeues int) returns text
 language sql stable as $$
-  select format('{"code":%s,"ats":%s,"inventoryItemId":%s}', holdfast.quote(s.code),
-                p.on_hand + p.on_order - p.allocated, holdfast.quote(i.inventory_item_id))
+  select format('{"code":%s,"ats":%s,"inventoryItemId":%s,"requeues":%s}', holdfast.quote(s.code),
+                p.on_hand + p.on_order - p.allocated, holdfast.quote(i.inventory_item_id), p_requeues)
   from public.sku s
   join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = s.id
   left join public.shopify_inventory_item i

@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::config::optional;
+
 /// The namespace of all of them.
 const NAMESPACE: &str = "Holdfast";
 /// Values of one metric in one line; the format takes no more.
@@ -27,7 +29,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// An empty one.
+    /// An empty one. `function` is its dimension where the runtime does not name the function.
     pub fn of(function: &'static str) -> Self {
         Self { function, metrics: Vec::new() }
     }
@@ -48,8 +50,8 @@ impl Line {
         self
     }
 
-    /// The line's document, at this time (milliseconds since 1970).
-    pub fn document(&self, at_ms: i64) -> Value {
+    /// The line's document, of this function at this time (milliseconds since 1970).
+    pub fn document(&self, function: &str, at_ms: i64) -> Value {
         let described: Vec<_> = self
             .metrics
             .iter()
@@ -61,7 +63,7 @@ impl Line {
             json!({"Timestamp": at_ms, "CloudWatchMetrics": [
                 {"Namespace": NAMESPACE, "Dimensions": [["Function"]], "Metrics": described}]}),
         );
-        document.insert("Function".into(), self.function.into());
+        document.insert("Function".into(), function.into());
         for (name, _, value) in &self.metrics {
             document.insert((*name).into(), value.clone());
         }
@@ -71,7 +73,9 @@ impl Line {
     /// Writes it.
     pub fn write(&self) {
         if !self.metrics.is_empty() {
-            println!("{}", self.document(jiff::Timestamp::now().as_millisecond()));
+            let named = optional("AWS_LAMBDA_FUNCTION_NAME", self.function.to_owned());
+            let function = named.unwrap_or_else(|_| self.function.to_owned());
+            println!("{}", self.document(&function, jiff::Timestamp::now().as_millisecond()));
         }
     }
 }
@@ -102,7 +106,7 @@ mod tests {
             &[1.5, 2.0],
         );
         assert_eq!(
-            line.document(1_700_000_000_000),
+            line.document("relay", 1_700_000_000_000),
             json!({
                 "_aws": {"Timestamp": 1_700_000_000_000_i64, "CloudWatchMetrics": [{"Namespace": "Holdfast",
                     "Dimensions": [["Function"]], "Metrics": [{"Name": "Delivered", "Unit": "Count"},
@@ -111,7 +115,7 @@ mod tests {
             })
         );
         let many = Line::of("relay").with_all("BatchTime", Unit::Milliseconds, &[0.0; 250]);
-        assert_eq!(many.document(0)["BatchTime"].as_array().map(Vec::len), Some(100));
+        assert_eq!(many.document("relay", 0)["BatchTime"].as_array().map(Vec::len), Some(100));
     }
 
     #[test]

@@ -65,8 +65,10 @@ pub struct Settled {
     pub dead_lettered: u64,
     /// Not taken: the lease had run out, or a person set the row aside meanwhile.
     pub refused: u64,
-    /// Destinations whose breaker opened.
-    pub breakers_opened: u64,
+    /// Destinations that are left alone from now on: their breaker opened, or they are gone.
+    pub disabled: u64,
+    /// Destinations whose breaker closed.
+    pub recovered: u64,
     /// Whether something became due by it: who stood behind, or what is told of a destination.
     pub woken: bool,
 }
@@ -134,8 +136,9 @@ pub async fn settle(
             "dead" => {
                 (settled.failed, settled.dead_lettered) = (settled.failed + 1, settled.dead_lettered + 1);
             }
-            "opened" => (settled.breakers_opened, settled.woken) = (settled.breakers_opened + 1, true),
-            "closed" | "woken" => settled.woken = true,
+            "opened" | "disabled" => (settled.disabled, settled.woken) = (settled.disabled + 1, true),
+            "closed" => (settled.recovered, settled.woken) = (settled.recovered + 1, true),
+            "woken" => settled.woken = true,
             _ => settled.failed += 1,
         }
     }

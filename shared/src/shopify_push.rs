@@ -51,6 +51,8 @@ struct Facts {
     code: String,
     ats: i64,
     inventory_item_id: Option<String>,
+    /// Times that a person sent the newest row again.
+    requeues: i32,
 }
 
 #[derive(Deserialize)]
@@ -135,7 +137,7 @@ pub async fn push(sender: &Sender, newest: &Claimed, facts: Option<&str>, now: T
     let attempt = sender.within(async {
         let pushed = async {
             let (item, location) = shop.place(&facts, &mut learned).await?;
-            shop.set(&item, &location, facts.ats).await
+            shop.set(&item, &location, &facts).await
         };
         pushed.await.unwrap_or_else(|attempt: Attempt| attempt)
     });
@@ -175,11 +177,12 @@ impl Shop<'_> {
         }
     }
 
-    async fn set(&self, item: &str, location: &str, quantity: i64) -> Result<Attempt, Attempt> {
-        let id = message_id(self.newest.id);
+    async fn set(&self, item: &str, location: &str, facts: &Facts) -> Result<Attempt, Attempt> {
+        let (id, quantity) = (message_id(self.newest.id), facts.ats);
         let variables = json!({
-            // With the quantity in it: the next attempt may find another ATS, and must not get this one's answer.
-            "key": format!("{id}-{quantity}"),
+            // The next attempt may find another ATS, and must not get this one's answer; nor must what a person sends
+            // again, since the shop may have been changed by hand meanwhile.
+            "key": format!("{id}-{}-{quantity}", facts.requeues),
             "input": {
                 "name": "available",
                 "reason": "correction",

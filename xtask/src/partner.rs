@@ -1,17 +1,24 @@
-//! The local partner: a webhook sink that checks signatures as a partner would, and a 3PL that reports what it was
-//! told to. The stand-ins for Shopify and SES come with the functions that call them.
+//! The local partner: a webhook sink that checks signatures as a partner would, a shop ([`shopify`]), a post office
+//! ([`ses`]), and a 3PL that reports what it was told to.
 //!
 //! | request | does |
 //! |---|---|
 //! | `POST /webhooks/{destinationId}` | takes an event; answers as told by `/behave`, 200 until then |
+//! | `POST /shopify/admin/api/{version}/graphql.json` | takes a push of stock, and says which item a SKU is |
+//! | `POST /v2/email/outbound-emails` | takes a mail |
 //! | `GET /received` | what came, newest last, the last 10,000 |
-//! | `POST /behave {"status":500}` | sets how events are answered until changed |
+//! | `POST /behave {"status":500}` | sets how all of that is answered until changed |
 //! | `POST /inventory {"account","items":[{"sku","onHand"}]}` | sets what that 3PL account reports |
 //! | `GET /inventory/{account}` | reports it |
 //!
 //! Bodies are JSON whatever their content type says: these are typed by hand.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+pub mod ses;
+pub mod shopify;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,10 +44,12 @@ pub fn webhook_url(partner_url: &str, destination: Uuid) -> String {
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Received {
-    destination_id: Uuid,
+    /// Null where it cannot be told.
+    destination_id: Option<Uuid>,
     /// Names in lower case; a header sent twice is joined with a comma.
     headers: BTreeMap<String, String>,
     body: String,
+    /// Of a push: whether its access token is the shop's. Of a mail: whether it names the key of this stack.
     signature_valid: bool,
 }
 
@@ -71,13 +80,55 @@ struct Memory {
     received: VecDeque<Received>,
     answer: StatusCode,
     inventory: HashMap<String, Inventory>,
-    announced: bool,
+    /// What has come for the first time, by path.
+    announced: HashSet<&'static str>,
 }
 
 impl Partner {
     fn memory(&self) -> MutexGuard<'_, Memory> {
         // Nothing in there can be half changed.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what came and says how to answer; `first` tells of the first of its kind.
+    fn take(&self, kind: &'static str, received: Received, first: impl FnOnce(&Received)) -> StatusCode {
+        let mut memory = self.memory();
+        if memory.announced.insert(kind) {
+            first(&received);
+        }
+        if memory.received.len() == KEEP {
+            memory.received.pop_front();
+        }
+        memory.received.push_back(received);
+        memory.answer
+    }
+
+    /// The destination of a row, by its id on the wire (`outbox-7`), and its live secrets.
+    async fn destination_of(&self, message_id: Option<&str>) -> (Option<Uuid>, Vec<String>) {
+        let Some(id) = message_id.and_then(|id| id.strip_prefix("outbox-")?.parse::<i64>().ok()) else {
+            return (None, Vec::new());
+        };
+        let found = sqlx::query_scalar::<_, Option<Uuid>>("select destination_id from outbox where id = $1");
+        match found.bind(id).fetch_optional(&self.database).await {
+            Ok(found) => match found.flatten() {
+                Some(destination) => (Some(destination), self.live_secrets(destination).await),
+                None => (None, Vec::new()),
+            },
+            Err(error) => {
+                eprintln!("partner: cannot read outbox row {id}: {error}");
+                (None, Vec::new())
+            }
+        }
+    }
+
+    async fn live_secrets(&self, destination: Uuid) -> Vec<String> {
+        let secrets = sqlx::query_scalar(
+            "select secret from destination_secret where destination_id = $1 and (retires_at is null or retires_at > now())",
+        );
+        secrets.bind(destination).fetch_all(&self.database).await.unwrap_or_else(|error| {
+            eprintln!("partner: cannot read the secrets of destination {destination}: {error}");
+            Vec::new()
+        })
     }
 }
 
@@ -92,11 +143,13 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         received: VecDeque::new(),
         answer: StatusCode::OK,
         inventory: HashMap::new(),
-        announced: false,
+        announced: HashSet::new(),
     };
     let partner = Arc::new(Partner { database, memory: Mutex::new(memory) });
     let router = Router::new()
         .route("/webhooks/{destination_id}", post(take_event))
+        .route("/shopify/admin/api/{version}/graphql.json", post(shopify::take_push))
+        .route("/v2/email/outbound-emails", post(ses::take_mail))
         .route("/received", get(list_received))
         .route("/behave", post(behave))
         .route("/inventory", post(set_inventory))
@@ -118,29 +171,14 @@ async fn take_event(
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    let signature_valid = match live_secrets(&partner.database, destination_id).await {
-        Ok(secrets) => secrets.iter().any(|secret| signed_with(secret, &headers, &body)),
-        Err(error) => {
-            eprintln!("partner: cannot read the secrets of destination {destination_id}: {error}");
-            false
-        }
-    };
+    let secrets = partner.live_secrets(destination_id).await;
     let received = Received {
-        destination_id,
+        destination_id: Some(destination_id),
         headers: joined(&headers),
         body: String::from_utf8_lossy(&body).into_owned(),
-        signature_valid,
+        signature_valid: secrets.iter().any(|secret| signed_with(secret, &headers, &body)),
     };
-    let mut memory = partner.memory();
-    if !memory.announced {
-        memory.announced = true;
-        announce(&received);
-    }
-    if memory.received.len() == KEEP {
-        memory.received.pop_front();
-    }
-    memory.received.push_back(received);
-    memory.answer
+    partner.take("event", received, announce)
 }
 
 fn announce(received: &Received) {
@@ -153,15 +191,6 @@ fn announce(received: &Received) {
         "\n✓ the first event reached the partner: {} ({id}), signature {signature}, {waited:.1} s after it was written",
         body["type"].as_str().unwrap_or("without a type"),
     );
-}
-
-async fn live_secrets(database: &PgPool, destination: Uuid) -> sqlx::Result<Vec<String>> {
-    sqlx::query_scalar(
-        "select secret from destination_secret where destination_id = $1 and (retires_at is null or retires_at > now())",
-    )
-    .bind(destination)
-    .fetch_all(database)
-    .await
 }
 
 fn signed_with(secret: &str, headers: &HeaderMap, body: &[u8]) -> bool {
@@ -198,7 +227,7 @@ async fn behave(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode
         // An informational status would leave the sender waiting for the real one.
         Ok(status) if wanted.status >= 200 => {
             partner.memory().answer = status;
-            (StatusCode::OK, format!("events are answered with {status}\n"))
+            (StatusCode::OK, format!("whatever comes is answered with {status}\n"))
         }
         _ => (StatusCode::BAD_REQUEST, "status is 200 … 999\n".to_owned()),
     }
@@ -210,13 +239,7 @@ async fn set_inventory(State(partner): State<Arc<Partner>>, body: Bytes) -> (Sta
             partner.memory().inventory.insert(reported.account.clone(), reported);
             (StatusCode::OK, String::new())
         }
-        Err(error) => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "not {{\"account\",\"items\"}}: {error}
-"
-            ),
-        ),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("not {{\"account\",\"items\"}}: {error}\n")),
     }
 }
 
@@ -225,38 +248,4 @@ async fn report_inventory(
     Path(account): Path<String>,
 ) -> Result<Json<Inventory>, StatusCode> {
     partner.memory().inventory.get(&account).cloned().map(Json).ok_or(StatusCode::NOT_FOUND)
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-mod tests {
-    use super::*;
-
-    fn signed(secret: &str, body: &[u8]) -> HeaderMap {
-        let now = jiff::Timestamp::now().as_second();
-        let signature = Webhook::new(secret).unwrap().sign("outbox-7", now, body).unwrap();
-        let mut headers = HeaderMap::new();
-        headers.insert("webhook-id", "outbox-7".parse().unwrap());
-        headers.insert("webhook-timestamp", now.to_string().parse().unwrap());
-        headers.insert("webhook-signature", signature.parse().unwrap());
-        headers
-    }
-
-    #[test]
-    fn only_the_right_secret_and_the_sent_bytes_count_as_signed() {
-        let secret = crate::secrets::webhook_secret();
-        let headers = signed(&secret, b"{}");
-        assert!(signed_with(&secret, &headers, b"{}"));
-        assert!(!signed_with(&secret, &headers, b"{ }"));
-        assert!(!signed_with(&crate::secrets::webhook_secret(), &headers, b"{}"));
-        assert!(!signed_with("no base64", &headers, b"{}"));
-    }
-
-    #[test]
-    fn a_header_sent_twice_is_seen_whole() {
-        let mut headers = HeaderMap::new();
-        headers.append("X-Twice", "a".parse().unwrap());
-        headers.append("x-twice", "b".parse().unwrap());
-        assert_eq!(joined(&headers)["x-twice"], "a, b");
-    }
 }

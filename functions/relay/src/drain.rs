@@ -24,6 +24,11 @@ const SETTLE_TRIES: u32 = 3;
 /// Between two tries.
 const SETTLE_PAUSE: Duration = Duration::from_millis(300);
 
+/// Looks while nothing is due take no more than one part in so many of the time, however long one takes.
+const LOOK_PAUSES: u32 = 4;
+/// And looks for lost rows, which have been lost for a while anyway.
+const LOST_LOOK_PAUSES: u32 = 10;
+
 /// Queues of ordered destinations that one sweep looks at.
 const SWEEP_STEPS: i32 = 200;
 
@@ -168,7 +173,7 @@ impl Drain<'_> {
         self.after = after;
         self.idle = claimed.is_empty();
         if self.idle {
-            self.look_at = Instant::now() + limits.look_every;
+            self.look_at = Instant::now() + limits.look_every.max(begun.elapsed() * LOOK_PAUSES);
             return Ok(());
         }
         self.floors.note(&claimed, begun);
@@ -179,7 +184,6 @@ impl Drain<'_> {
     /// whether one was claimed. Other work then gets the next turn, and at least as much time as this one took.
     async fn lost_turn(&mut self) -> Result<bool, DbError> {
         let begun = Instant::now();
-        self.lost_look_at = begun + self.relay.limits.look_every;
         self.none_lost = true;
         self.sweep_order().await?;
         let db = &self.relay.db;
@@ -188,6 +192,7 @@ impl Drain<'_> {
                 Box::pin(async move { Ok(outbox::sweep_lost(connection, *persistent).await?) })
             })
             .await?;
+        self.lost_look_at = begun + self.relay.limits.look_every.max(begun.elapsed() * LOST_LOOK_PAUSES);
         self.summary.dead_lettered += u64::from(lost.dead_lettered.unsigned_abs());
         if !lost.lost_due {
             return Ok(false);
@@ -356,7 +361,8 @@ impl Drain<'_> {
         self.summary.delivered += settled.delivered;
         self.summary.failed += settled.failed;
         self.summary.dead_lettered += settled.dead_lettered;
-        self.summary.breakers_opened += settled.breakers_opened;
+        self.summary.disabled += settled.disabled;
+        self.summary.recovered += settled.recovered;
         self.keep_learned().await
     }
 

@@ -10,6 +10,8 @@ use uuid::Uuid;
 
 /// After so long a destination is looked at from the beginning again: an event that took long to commit may lie there.
 const TRUSTED: Duration = Duration::from_secs(5);
+/// Or after so many times as long as such a look takes, if that is longer.
+const TRUSTED_LOOKS: u32 = 10;
 /// Below the oldest due row: an event that commits a little late is still found at once.
 const MARGIN_SECS: f64 = 1.0;
 /// More than this are not kept: each claim passes them all.
@@ -20,25 +22,26 @@ pub(crate) struct Floors(HashMap<Uuid, Floor>);
 
 struct Floor {
     secs: f64,
-    /// When the destination was looked at from the beginning.
-    since: Instant,
+    /// When the destination is looked at from the beginning again.
+    until: Instant,
 }
 
 impl Floors {
     /// What the next claim may rely on.
     pub(crate) fn current(&mut self, now: Instant) -> (Vec<Uuid>, Vec<f64>) {
-        self.0.retain(|_, floor| now - floor.since < TRUSTED);
+        self.0.retain(|_, floor| now < floor.until);
         self.0.iter().map(|(id, floor)| (*id, floor.secs)).unzip()
     }
 
-    /// Notes where a claim found its rows.
-    pub(crate) fn note(&mut self, claimed: &[Claimed], now: Instant) {
+    /// Notes where a claim found its rows, begun at `begun`.
+    pub(crate) fn note(&mut self, claimed: &[Claimed], begun: Instant) {
+        let until = begun + TRUSTED.max(begun.elapsed() * TRUSTED_LOOKS);
         for row in claimed {
             let Some(first) = row.floor_secs else { continue };
             if let Some(floor) = self.0.get_mut(&row.destination_id) {
                 floor.secs = first - MARGIN_SECS;
             } else if self.0.len() < MOST {
-                self.0.insert(row.destination_id, Floor { secs: first - MARGIN_SECS, since: now });
+                self.0.insert(row.destination_id, Floor { secs: first - MARGIN_SECS, until });
             }
         }
     }

@@ -148,9 +148,12 @@ pub struct Summary {
     pub failed: u64,
     /// Dead-lettered: failed for the last time, refused for good, or lost with a relay for the last time.
     pub dead_lettered: u64,
-    /// Destinations whose breaker opened.
+    /// Destinations that are left alone since: their breaker opened, or they are gone.
     #[serde(skip)]
-    pub breakers_opened: u64,
+    pub disabled: u64,
+    /// Destinations whose breaker closed.
+    #[serde(skip)]
+    pub recovered: u64,
 }
 
 /// Why a drain ended early. What it had claimed and not settled is claimed again when its lease is over.
@@ -240,7 +243,8 @@ impl Relay {
             .with("Delivered", Unit::Count, count(summary.delivered))
             .with("Failed", Unit::Count, count(summary.failed))
             .with("DeadLettered", Unit::Count, count(summary.dead_lettered))
-            .with("BreakersOpened", Unit::Count, count(summary.breakers_opened))
+            .with("DestinationsDisabled", Unit::Count, count(summary.disabled))
+            .with("DestinationsRecovered", Unit::Count, count(summary.recovered))
             .with("OldestPendingAge", Unit::Seconds, oldest_age_secs)
             .with_all("BatchTime", Unit::Milliseconds, times.done_ms())
             .write();

@@ -79,7 +79,7 @@ impl Carrier {
             Err(error) => return Attempt::Unsendable { error: format!("no confirmation: {error}") },
         };
         match &self.mailer {
-            Some(mailer) => self.sender.within(mailer.send(&mail, &parcel.newest.url)).await,
+            Some(mailer) => self.sender.within(mailer.send(&mail, &parcel.newest)).await,
             None => Attempt::Unsendable { error: "this relay sends no mails".into() },
         }
     }

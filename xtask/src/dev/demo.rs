@@ -27,10 +27,11 @@ pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> 
     if !there {
         insert(&mut tx, state, partner_url).await?;
     }
-    // Destinations of scenarios too: the partner may listen elsewhere than last time.
+    // Destinations of scenarios too, and shops that somebody added: the partner may listen elsewhere than last time.
     sqlx::query(
         r"update destination set url = regexp_replace(url, '^http://127\.0\.0\.1:\d+', $1)
-          where name = 'Local partner' and url ~ '^http://127\.0\.0\.1:\d+/webhooks/'
+          where (name = 'Local partner' and url ~ '^http://127\.0\.0\.1:\d+/webhooks/'
+                 or kind = 'shopify_inventory' and url ~ '^http://127\.0\.0\.1:\d+/shopify/admin/api/')
             and url not like $1 || '/%'",
     )
     .bind(partner_url)

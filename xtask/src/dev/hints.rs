@@ -1,12 +1,14 @@
 //! What to try once the stack answers: commands that can be copied as they stand.
 
 use anyhow::Result;
+use serde_json::json;
 use sqlx::PgConnection;
 
 use super::demo::{PLENTIFUL_CODE, SCARCE_CODE};
 use super::ports::Ports;
 use super::samples;
 use super::state::State;
+use crate::partner::shopify;
 
 /// Prints them, fitted to what is left of the demo's stock.
 ///
@@ -69,6 +71,7 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
     }
     println!("  # what reached the partner, signed, within a second or two:");
     println!("  curl -s $PARTNER_URL/received | python3 -m json.tool\n");
+    print_destinations(conn, demo.tenant, ports, &key).await?;
     samples::write(conn, state).await?;
     println!(
         "  # what Stripe, Shopify and the 3PL would send, signed; the same command again is another delivery:"
@@ -77,10 +80,45 @@ pub async fn print(conn: &mut PgConnection, state: &State, ports: &Ports, schedu
     println!("  cargo xtask send shopify .local/samples/shopify.json --topic orders/create");
     println!("  cargo xtask send 3pl     .local/samples/3pl.json\n");
     println!(
-        "  # let the partner fail for a while, then (200) answer again, and watch the events arrive late:"
+        "  # let the partner fail for a while, then (200) answer again, and watch all of it arrive late:"
     );
     println!("  curl -s $PARTNER_URL/behave -H 'Content-Type: application/json' -d '{{\"status\":500}}'\n");
     println!("  # a tenant of your own, with as much stock and as many orders as you like:");
     println!("  cargo xtask scenario --skus 3 --on-hand 100 --orders 20 --order-qty 10");
+    Ok(())
+}
+
+/// How to have stock pushed to the partner's shop and mails sent, where nobody has done so yet.
+async fn print_destinations(
+    conn: &mut PgConnection,
+    tenant: uuid::Uuid,
+    ports: &Ports,
+    key: &str,
+) -> Result<()> {
+    let kinds: Vec<String> = sqlx::query_scalar("select distinct kind from destination where tenant_id = $1")
+        .bind(tenant)
+        .fetch_all(conn)
+        .await?;
+    let shop = json!({"name": "Shop", "kind": "shopify_inventory", "url": shopify::url(&ports.partner_url()),
+        "accessToken": "shpat_local", "eventTypes": ["sku.ats_changed"]});
+    let mail = json!({"name": "Confirmations", "kind": "email", "url": "mailto:orders@alder-finch.example",
+        "eventTypes": ["order.line_allocated"]});
+    println!(
+        "  # the other kinds of destination: stock pushed to a shop, confirmations by mail. From then on each promise"
+    );
+    println!(
+        "  # also sets the shop's stock and is confirmed to whoever made the order; /received shows both:"
+    );
+    for (name, destination) in [("shop", shop), ("mail", mail)] {
+        if kinds.iter().any(|kind| destination["kind"] == kind.as_str()) {
+            println!("  # ({name}: there already)");
+            continue;
+        }
+        println!(
+            "  curl -s -X POST $HOLDFAST_URL/admin/destinations -H \"Authorization: Bearer $TOKEN_USER1\" \
+             -H 'Idempotency-Key: {key}-{name}' -H 'Content-Type: application/json' -d '{destination}'; echo"
+        );
+    }
+    println!();
     Ok(())
 }

@@ -205,6 +205,7 @@ fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, Str
     values.push(("DATABASE_POOLER", "none".into()));
     // The local partner is not public.
     values.push(("DESTINATION_ALLOW", "127.0.0.1,localhost".into()));
+    values.extend(partner::ses::environment(&ports.partner_url()));
     values
 }
 

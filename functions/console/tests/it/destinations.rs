@@ -139,6 +139,37 @@ async fn switching_one_off_and_on_is_told_to_the_others_and_not_to_itself() {
 }
 
 #[tokio::test]
+async fn one_that_a_person_wants_tried_again_is_tried_at_once_and_told_of_when_it_has_answered() {
+    let desk = Desk::open().await;
+    let (id, _other) = (desk.webhook().await, desk.webhook().await);
+    desk.shop.db.emit(&desk.shop.tenant, 3).await;
+    desk.shop.db.execute(format!(
+        "update outbox set attempts = 5, next_attempt_at = now() + interval '1 h' where destination_id = '{id}';
+         update outbox set lease_token = gen_random_uuid(), leased_until = now() + interval '9 s'
+           where id = (select min(id) from outbox where destination_id = '{id}');
+         insert into destination_health (tenant_id, destination_id, failures, open_until, opened, probing)
+         values ('{}', '{id}', 40, now() + interval '1 min', 3, true)", desk.shop.tenant.id)).await;
+    let path = format!("/admin/destinations/{id}");
+    assert_eq!(desk.patch(&path, &json!({"state": "active"})).await.status, 200);
+    let due = format!("outbox where destination_id = '{id}' and next_attempt_at <= now()");
+    assert_eq!(desk.shop.db.count(&due).await, 2, "all but the one that is on its way");
+    let probe =
+        "destination_health where open_until <= now() and opened = 1 and not probing and failures = 0";
+    assert_eq!(desk.shop.db.count(probe).await, 1);
+    assert_eq!(desk.shop.db.count("outbox where event_type <> 'inbox.exception'").await, 0);
+    // From disabled it begins anew, and the others are told that somebody switched it on.
+    for state in ["disabled", "active"] {
+        assert_eq!(desk.patch(&path, &json!({ "state": state })).await.status, 200);
+    }
+    let anew = "destination_health where open_until is null and opened = 0";
+    assert_eq!(desk.shop.db.count(anew).await, 1);
+    let told: String = desk.shop.db.scalar(
+        "select string_agg(concat_ws(' ', event_type, payload::jsonb #>> '{data,state}', payload::jsonb #>> '{data,cause}'), ', '
+           order by id) from outbox where event_type <> 'inbox.exception'").await;
+    assert_eq!(told, "destination.disabled disabled person, destination.recovered active person");
+}
+
+#[tokio::test]
 async fn after_a_rotation_both_secrets_live_for_a_day_and_an_older_one_no_longer() {
     let desk = Desk::open().await;
     let id = desk.webhook().await;

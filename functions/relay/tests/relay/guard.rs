@@ -27,7 +27,7 @@ impl Resolve for Rebinding {
     }
 }
 
-fn event_to(url: String) -> Claimed {
+pub fn event_to(url: String) -> Claimed {
     Claimed {
         id: 1,
         tenant_id: Uuid::nil(),

@@ -39,6 +39,11 @@ async fn the_account_manager_is_told_what_was_allocated_and_what_is_left() {
     let mail: Value = serde_json::from_slice(&received[0].body).unwrap();
     assert_eq!(mail["FromEmailAddress"], "orders@brand.example");
     assert_eq!(mail["Destination"]["ToAddresses"], json!(["ann@tenant.test"]));
+    let tags: Vec<_> =
+        mail["EmailTags"].as_array().unwrap().iter().map(|tag| (&tag["Name"], &tag["Value"])).collect();
+    let destination: uuid::Uuid = db.scalar("select id from destination").await;
+    assert_eq!(tags[1], (&json!("destination"), &json!(destination)));
+    assert_eq!((tags.len(), tags[0].0), (2, &json!("outbox")));
     let simple = &mail["Content"]["Simple"];
     assert_eq!(simple["Subject"]["Data"], "Allocated: 4 × SKU-0001 for order SO-1");
     let text = simple["Body"]["Text"]["Data"].as_str().unwrap();
@@ -77,6 +82,15 @@ async fn a_mail_that_cannot_be_sent_waits_and_one_that_is_refused_for_good_is_a_
         let row = &rows(&db).await[0];
         assert!(row.last_error.as_ref().unwrap().contains(error), "{row:?}");
     }
+    assert_eq!(ses.received().len(), 1, "one attempt is one request");
+    ses.answer(|_| async {
+        let headers = [("x-amzn-errortype", "TooManyRequestsException")];
+        (429.to_status(), headers, Json(json!({"message": "Maximum sending rate exceeded."})))
+    });
+    db.execute("update outbox set next_attempt_at = now()").await;
+    assert_eq!(drain(&relay).await.failed, 1);
+    assert_eq!(db.count("destination_health where paced_until > now() and failures = 1").await, 1);
+    db.execute("update destination_health set paced_until = null").await;
     ses.answer(|_| async {
         let headers = [("x-amzn-errortype", "MessageRejected")];
         (400.to_status(), headers, Json(json!({"message": "Email address is not verified."})))

@@ -9,7 +9,6 @@ mod health;
 mod mail;
 mod ordered;
 mod runtime;
-mod scale;
 mod share;
 mod shop;
 mod standins;

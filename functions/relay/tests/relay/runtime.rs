@@ -1,5 +1,6 @@
 //! The real binary, under a Runtime API of the test's own.
 
+use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,10 +83,18 @@ impl Process {
             .env("AWS_LAMBDA_LOG_GROUP_NAME", "log")
             .env("WORKER_DATABASE_URL", &db.worker_url)
             .env("DESTINATION_ALLOW", "127.0.0.1")
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         Self(child)
+    }
+
+    /// What it has written; ends it.
+    fn written(&mut self) -> String {
+        self.kill();
+        let mut written = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut written).unwrap();
+        written
     }
 
     /// SIGKILL.
@@ -110,12 +119,30 @@ async fn an_invocation_answers_with_what_it_did() {
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 45).await;
     let mut lambda = Lambda::start(json!({"watchSeconds": 0})).await;
-    let _process = Process::start(&db, &lambda);
+    let mut process = Process::start(&db, &lambda);
     assert_eq!(
         lambda.answer().await,
         json!({"claimed": 45, "delivered": 45, "failed": 0, "deadLettered": 0})
     );
     assert_eq!(partner.received().len(), 45);
+    let written = process.written();
+    let metrics: Value =
+        serde_json::from_str(written.lines().find(|line| line.contains("\"_aws\"")).unwrap()).unwrap();
+    let told = [
+        "Delivered",
+        "Failed",
+        "DeadLettered",
+        "DestinationsDisabled",
+        "DestinationsRecovered",
+        "OldestPendingAge",
+    ]
+    .map(|name| metrics[name].as_f64().unwrap_or_else(|| panic!("no {name}: {metrics}")));
+    assert_eq!(told, [45.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    let batches = metrics["BatchTime"].as_array().unwrap();
+    assert!(
+        (3..=45).contains(&batches.len()) && batches.iter().all(|ms| ms.as_f64().unwrap() > 0.0),
+        "{metrics}"
+    );
 }
 
 #[tokio::test]

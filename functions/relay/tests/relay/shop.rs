@@ -242,6 +242,47 @@ async fn a_throttled_shop_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[tokio::test]
+async fn throttling_is_no_failure_of_the_shop_however_often_it_comes() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { skus: 25, ..Seed::default() }).await;
+    let partner = Partner::start(|_| async { (429.to_status(), [("retry-after", "1")]) }).await;
+    connect(&db, &tenant, &partner.url).await;
+    db.execute("update destination set location_id = 'l'").await;
+    for sku in 0..25 {
+        change(&db, &tenant, sku, 1).await;
+    }
+    let mut failed = 0;
+    while failed < 25 {
+        let summary = drain(&relay(&db)).await;
+        assert_eq!(summary.disabled, 0);
+        failed += summary.failed;
+        db.execute("update destination_health set paced_until = null").await;
+    }
+    assert_eq!(db.count("destination_health where failures = 0 and open_until is null").await, 1);
+}
+
+#[tokio::test]
+async fn what_a_person_sends_again_is_set_again_though_the_shop_remembers_it() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let shop = Shop::default();
+    let partner = shop.clone().open().await;
+    connect(&db, &tenant, &partner.url).await;
+    change(&db, &tenant, 0, 1).await;
+    drain(&relay(&db)).await;
+    // As `POST /admin/outbox/{id}/requeue` does.
+    db.execute("select holdfast.back_to_pending(array[1::bigint])").await;
+    drain(&relay(&db)).await;
+    let keys: Vec<Value> = partner
+        .received()
+        .iter()
+        .map(|received| serde_json::from_slice::<Value>(&received.body).unwrap()["variables"]["key"].clone())
+        .filter(|key| !key.is_null())
+        .collect();
+    assert_eq!(keys, ["outbox-1-0-7", "outbox-1-1-7"]);
+}
+
+#[tokio::test]
 async fn the_lost_rows_of_a_sku_come_back_as_one_push() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;

@@ -1,0 +1,132 @@
+//! Many destinations, and an old snapshot that somebody holds. A program of its own, so that nothing runs beside what is timed.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "relay/support.rs"]
+#[expect(dead_code, reason = "the other tests' too")]
+mod support;
+
+use std::time::Duration;
+
+use relay::Limits;
+use shared::outbox::{self, ClaimRequest, LeaseTerms};
+use shared::settlement::{self, Outcome, Settlement};
+use shared::testing::{Seed, Tenant, TestDb};
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use support::{Partner, drain, relay, until};
+
+#[tokio::test]
+async fn ten_thousand_idle_destinations_cost_nothing() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::content().await;
+    db.destination(&tenant, &partner.url, &["inbox.exception"]).await;
+    let mut took = Vec::new();
+    for idle in [0, 10_000] {
+        db.execute(format!(
+            "insert into destination (tenant_id, name, kind, url, event_types)
+             select '{}', 'idle', 'webhook', 'https://example.com/', '{{order.saved}}' from generate_series(1, {idle});
+             analyze destination",
+            tenant.id
+        ))
+        .await;
+        db.emit(&tenant, 400).await;
+        let begun = Instant::now();
+        assert_eq!(drain(&relay(&db)).await.delivered, 400);
+        took.push(begun.elapsed());
+    }
+    println!("400 events beside 0 and 10,000 idle destinations: {took:?}");
+    assert!(took[1] < took[0] * 3 + Duration::from_millis(200), "{took:?}");
+}
+
+/// Claims and settles `count` events of one destination by the relay's own statements, `batch` at a time, each claim from
+/// where the one before found its rows; how long each claim took.
+async fn claim_and_settle(db: &TestDb, count: usize, batch: usize) -> Vec<Duration> {
+    let mut worker = PgConnection::connect(&db.worker_url).await.unwrap();
+    let terms =
+        LeaseTerms { lease: Duration::from_secs(30), retry_unit: Duration::from_secs(1), jitter: 1.0 };
+    let breaker = Limits::default().breaker;
+    let (mut floor_of, mut floor_secs): (Vec<Uuid>, Vec<f64>) = (Vec::new(), Vec::new());
+    let (mut took, mut settled) = (Vec::new(), 0);
+    while settled < count {
+        let request = ClaimRequest {
+            slots: batch,
+            after: Uuid::nil(),
+            busy: &[],
+            room: &[],
+            room_each: batch,
+            floor_of: &floor_of,
+            floor_secs: &floor_secs,
+            terms,
+        };
+        let begun = Instant::now();
+        let (claimed, _) = outbox::claim(&mut worker, true, &request).await.unwrap();
+        took.push(begun.elapsed());
+        let first = claimed.first().expect("an event");
+        (floor_of, floor_secs) = (vec![first.destination_id], vec![first.floor_secs.unwrap() - 1.0]);
+        let delivered: Vec<_> = claimed
+            .iter()
+            .map(|row| Settlement { id: row.id, token: row.token, outcome: Outcome::Delivered })
+            .collect();
+        settlement::settle(&mut worker, true, &delivered, breaker).await.unwrap();
+        settled += claimed.len();
+    }
+    took
+}
+
+/// Blocks that a whole drain of 2,000 events looks at, by the server's count: unlike time, the same on a busy machine.
+async fn blocks_of_a_drain(db: &TestDb, tenant: &Tenant) -> i64 {
+    let blocks = async || {
+        // A session's count is told when it ends.
+        until(db, "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
+        db.scalar::<i64>(
+            "select blks_hit + blks_read from pg_stat_database where datname = current_database()",
+        )
+        .await
+    };
+    db.emit(tenant, 2_000).await;
+    let before = blocks().await;
+    let relay = relay(db);
+    assert_eq!(drain(&relay).await.delivered, 2_000);
+    drop(relay);
+    blocks().await - before
+}
+
+/// The held snapshot keeps every version of every delivered row, and so their entries at the beginning of the index of what
+/// is pending. A claim that walked over them would take the longer the more was delivered (a hundred times as long after
+/// these 100,000); the relay's floors let it begin behind them, and what must walk over them (the first claim of a drain,
+/// the looks for lost rows) is done the more seldom the longer it takes. Autovacuum may come between or not: it can
+/// remove nothing while the snapshot is held.
+#[tokio::test]
+async fn while_an_old_snapshot_is_held_claims_stay_quick_and_are_as_before_when_it_is_gone() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::content().await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    // A claim of 20, by the clock: the fifth quickest of a hundred, since others use this machine too.
+    let round = async || {
+        db.emit(&tenant, 2_000).await;
+        let mut claims = claim_and_settle(&db, 2_000, 20).await;
+        claims.sort_unstable();
+        (claims[4], blocks_of_a_drain(&db, &tenant).await)
+    };
+    round().await;
+    let before = round().await;
+    let held =
+        db.hold("set transaction isolation level repeatable read; select count(*) from outbox".into()).await;
+    for _ in 0..10 {
+        db.emit(&tenant, 10_000).await;
+        claim_and_settle(&db, 10_000, 2_000).await;
+    }
+    let during = round().await;
+    held.let_go().await;
+    db.execute("vacuum outbox").await;
+    let after = round().await;
+    println!(
+        "a claim, and the blocks of a drain: {before:?} before, {during:?} beside a held snapshot, {after:?} after"
+    );
+    assert!(during.0 < before.0 * 5 && after.0 < before.0 * 3, "claims: {before:?} {during:?} {after:?}");
+    assert!(during.1 < before.1 * 20 && after.1 < before.1 * 2, "drains: {before:?} {during:?} {after:?}");
+}

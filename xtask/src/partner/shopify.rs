@@ -1,0 +1,88 @@
+//! A shop that sells every SKU it is asked for: what the relay needs of Shopify's Admin GraphQL API, refused where the real
+//! one would refuse it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::{Partner, Received, joined};
+
+/// Where a shop stands whose stock a destination of kind `shopify_inventory` sets.
+pub fn url(partner_url: &str) -> String {
+    format!("{partner_url}/shopify/admin/api/2026-04/graphql.json")
+}
+
+/// Takes a look-up or a push. The destination is that of the row which the request names.
+pub(super) async fn take_push(
+    State(partner): State<Arc<Partner>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let (destination_id, secrets) = partner.destination_of(value("idempotency-key")).await;
+    let token = value("x-shopify-access-token").unwrap_or_default();
+    let signature_valid = secrets.iter().any(|secret| secret == token);
+    let body = String::from_utf8_lossy(&body).into_owned();
+    let request: Value = serde_json::from_str(&body).unwrap_or_default();
+    let received = Received { destination_id, headers: joined(&headers), body, signature_valid };
+    let kind = if is_push(&request) { "push" } else { "look-up" };
+    let status = partner.take(kind, received, |_| announce(&request));
+    if !status.is_success() {
+        return status.into_response();
+    }
+    if !signature_valid {
+        let errors = "[API] Invalid API key or access token (unrecognized login or wrong password)";
+        return (StatusCode::UNAUTHORIZED, Json(json!({ "errors": errors }))).into_response();
+    }
+    Json(answer(&request)).into_response()
+}
+
+fn query(request: &Value) -> &str {
+    request["query"].as_str().unwrap_or_default()
+}
+
+fn is_push(request: &Value) -> bool {
+    query(request).contains("inventorySetQuantities")
+}
+
+/// What Shopify answers.
+pub(super) fn answer(request: &Value) -> Value {
+    let variables = &request["variables"];
+    if is_push(request) {
+        let quantities = variables["input"]["quantities"].as_array().map_or(&[][..], Vec::as_slice);
+        let complete = |one: &Value| {
+            one["inventoryItemId"].is_string()
+                && one["locationId"].is_string()
+                && one["quantity"].is_i64()
+                && one.get("changeFromQuantity").is_some()
+        };
+        let idempotent = query(request).contains("@idempotent(key:") && variables["key"].is_string();
+        if quantities.is_empty() || !quantities.iter().all(complete) || !idempotent {
+            return json!({"errors": [{"message": "inventorySetQuantities needs @idempotent(key:) and, for each item, \
+                inventoryItemId, locationId, quantity and changeFromQuantity"}]});
+        }
+        return json!({"data": {"inventorySetQuantities": {"userErrors": []}}});
+    }
+    let code = variables["code"].as_str().and_then(|code| code.strip_prefix("sku:\"")?.strip_suffix('"'));
+    let Some(code) = code.filter(|_| query(request).contains("inventoryItems")) else {
+        return json!({"errors": [{"message": "this shop knows inventoryItems and inventorySetQuantities"}]});
+    };
+    let code = code.replace("\\\"", "\"").replace("\\\\", "\\");
+    let item = json!({"id": format!("gid://shopify/InventoryItem/{code}"), "sku": code});
+    json!({"data": {"location": {"id": "gid://shopify/Location/1"}, "inventoryItems": {"nodes": [item]}}})
+}
+
+fn announce(request: &Value) {
+    if is_push(request) {
+        let set = &request["variables"]["input"]["quantities"][0];
+        println!(
+            "\n✓ the first push reached the shop: {} set to {}",
+            set["inventoryItemId"], set["quantity"]
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! The partner as the relay meets it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::HashMap;
+
+use aws_sdk_sesv2::config::{Credentials, SharedCredentialsProvider};
+use relay::Relay;
+use serde_json::json;
+use shared::testing::{Seed, TestDb};
+
+use super::*;
+
+fn signed(secret: &str, body: &[u8]) -> HeaderMap {
+    let now = jiff::Timestamp::now().as_second();
+    let signature = Webhook::new(secret).unwrap().sign("outbox-7", now, body).unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert("webhook-id", "outbox-7".parse().unwrap());
+    headers.insert("webhook-timestamp", now.to_string().parse().unwrap());
+    headers.insert("webhook-signature", signature.parse().unwrap());
+    headers
+}
+
+#[test]
+fn only_the_right_secret_and_the_sent_bytes_count_as_signed() {
+    let secret = crate::secrets::webhook_secret();
+    let headers = signed(&secret, b"{}");
+    assert!(signed_with(&secret, &headers, b"{}"));
+    assert!(!signed_with(&secret, &headers, b"{ }"));
+    assert!(!signed_with(&crate::secrets::webhook_secret(), &headers, b"{}"));
+    assert!(!signed_with("no base64", &headers, b"{}"));
+}
+
+#[test]
+fn a_header_sent_twice_is_seen_whole() {
+    let mut headers = HeaderMap::new();
+    headers.append("X-Twice", "a".parse().unwrap());
+    headers.append("x-twice", "b".parse().unwrap());
+    assert_eq!(joined(&headers)["x-twice"], "a, b");
+}
+
+/// A tenant with a destination of each kind at a partner, and a relay that reaches it as the one of `dev` does.
+#[tokio::test]
+async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let port = crate::dev::ports::any_free().unwrap();
+    let url = format!("http://127.0.0.1:{port}");
+    let _serving = serve(crate::dev::ports::local(port), &db.owner_url).await.unwrap();
+    let mut ids = Vec::new();
+    for (kind, at) in [
+        ("webhook", String::new()),
+        ("shopify_inventory", shopify::url(&url)),
+        ("email", "mailto:orders@brand.example".into()),
+    ] {
+        let destination = db.destination(&tenant, &at, &["*"]).await;
+        ids.push(destination.id);
+        db.execute(format!("update destination set kind = '{kind}' where id = '{}'", destination.id)).await;
+    }
+    db.execute(format!(
+        "update destination set url = '{}' where id = '{}'",
+        webhook_url(&url, ids[0]),
+        ids[0]
+    ))
+    .await;
+    let (order, sku) = (tenant.orders[0], tenant.skus[0]);
+    db.execute(format!(
+        "select holdfast.move('{0}', '{order}', '{1}', array['{sku}'::uuid], array[4::bigint], 'allocate', 'test')",
+        tenant.id, tenant.customer
+    ))
+    .await;
+
+    let environment: HashMap<_, _> = ses::environment(&url).into_iter().collect();
+    let key = environment["AWS_ACCESS_KEY_ID"].as_str();
+    let aws = aws_config::SdkConfig::builder()
+        .behavior_version(aws_config::BehaviorVersion::latest())
+        .region(aws_config::Region::new(environment["AWS_REGION"].clone()))
+        .credentials_provider(SharedCredentialsProvider::new(Credentials::new(key, key, None, None, "test")))
+        .endpoint_url(&environment["AWS_ENDPOINT_URL_SESV2"])
+        .build();
+    let mut relay = Relay::with(db.worker(), relay::Limits::default(), relay::Ambient::default());
+    relay.guard = shared::address::Guard::allowing("127.0.0.1").unwrap();
+    relay.mailer = Some(shared::mailer::Mailer::new(&aws, None));
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let summary = relay.run_once(std::time::Duration::ZERO, deadline).await.unwrap();
+    // The two events of an allocation at each of three; at the shop and in the mail one of them says nothing.
+    assert_eq!((summary.delivered, summary.failed), (6, 0));
+
+    let received: Vec<serde_json::Value> =
+        reqwest::get(format!("{url}/received")).await.unwrap().json().await.unwrap();
+    let of = |id: Uuid| {
+        received.iter().filter(move |one| one["destinationId"] == id.to_string()).collect::<Vec<_>>()
+    };
+    assert!(
+        received.iter().all(|one| one["signatureValid"] == true && one["headers"].is_object()),
+        "{received:?}"
+    );
+    assert_eq!(
+        ids.iter().map(|id| of(*id).len()).collect::<Vec<_>>(),
+        [2, 2, 1],
+        "a look-up goes before the push"
+    );
+    let push: serde_json::Value = serde_json::from_str(of(ids[1])[1]["body"].as_str().unwrap()).unwrap();
+    let set = &push["variables"]["input"]["quantities"][0];
+    assert_eq!(
+        (&set["inventoryItemId"], &set["quantity"]),
+        (&"gid://shopify/InventoryItem/SKU-0001".into(), &2.into())
+    );
+    let mail: serde_json::Value = serde_json::from_str(of(ids[2])[0]["body"].as_str().unwrap()).unwrap();
+    assert_eq!(mail["Destination"]["ToAddresses"][0], "ann@tenant.test");
+
+    // As told, all three fail; with another token the shop refuses.
+    db.execute("update outbox set processed_at = null, attempts = 0, next_attempt_at = now()").await;
+    let told =
+        reqwest::Client::new().post(format!("{url}/behave")).body(r#"{"status":503}"#).send().await.unwrap();
+    assert_eq!(told.status(), 200);
+    let summary = relay.run_once(std::time::Duration::ZERO, deadline).await.unwrap();
+    assert_eq!((summary.delivered, summary.failed), (2, 4), "what says nothing is not sent");
+    let told =
+        reqwest::Client::new().post(format!("{url}/behave")).body(r#"{"status":200}"#).send().await.unwrap();
+    assert_eq!(told.status(), 200);
+    let refused = reqwest::Client::new()
+        .post(shopify::url(&url))
+        .header("idempotency-key", of(ids[1])[0]["headers"]["idempotency-key"].as_str().unwrap())
+        .header("x-shopify-access-token", "wrong")
+        .body(of(ids[1])[1]["body"].as_str().unwrap().to_owned())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(refused.status(), 401);
+}
+
+#[test]
+fn the_shop_refuses_what_the_real_one_would() {
+    let push = json!({"query": "mutation { inventorySetQuantities(input: $input) @idempotent(key: $key) { userErrors { code } } }",
+        "variables": {"key": "k", "input": {"quantities": [{"inventoryItemId": "i", "locationId": "l", "quantity": 1,
+            "changeFromQuantity": null}]}}});
+    assert!(shopify::answer(&push)["data"].is_object());
+    let mut keyless = push.clone();
+    keyless["variables"]["key"] = json!(null);
+    let mut comparing = push.clone();
+    comparing["variables"]["input"]["quantities"][0].as_object_mut().unwrap().remove("changeFromQuantity");
+    for refused in [keyless, comparing, json!({"query": "{ shop { name } }"}), json!(null)] {
+        assert!(shopify::answer(&refused)["errors"].is_array(), "{refused}");
+    }
+}
