@@ -122,8 +122,9 @@ impl Functions {
             .arg(port.to_string())
             .args(["--concurrency", &INSTANCES.to_string(), "--env-file"])
             .arg(&env_file)
-            .current_dir(workspace.root())
+            .current_dir(nothing_to_watch(workspace)?)
             .env("CARGO", workspace.root().join("xtask/src/dev/run-built.sh"))
+            .env("HOLDFAST_ROOT", workspace.root())
             .env("HOLDFAST_BUILT", &built.programs)
             .env("HOLDFAST_BRIDGE", format!("127.0.0.1:{bridge}"))
             .stdout(out.try_clone()?)
@@ -196,6 +197,14 @@ impl Functions {
     }
 }
 
+/// An empty folder for the watcher to stand in. Changes are ignored, and yet it walks through all that is below its
+/// folder, once for each instance: `target/` and `.local/` would take most of the start.
+fn nothing_to_watch(workspace: &Workspace) -> Result<PathBuf> {
+    let dir = workspace.local("watch");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    Ok(dir)
+}
+
 fn pid_file(workspace: &Workspace) -> PathBuf {
     workspace.local("functions.pid")
 }
@@ -203,6 +212,12 @@ fn pid_file(workspace: &Workspace) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_watcher_finds_nothing_to_walk_through() {
+        let dir = Workspace::open().and_then(|workspace| nothing_to_watch(&workspace)).expect("a folder");
+        assert_eq!(std::fs::read_dir(dir).expect("a list").count(), 0);
+    }
 
     #[test]
     fn a_parameter_becomes_an_id_and_the_rest_of_the_path_stays() {
