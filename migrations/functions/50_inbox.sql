@@ -50,8 +50,7 @@ begin
     v_tenant := case v_sender
       when 'shopify' then holdfast.tenant_of_shop(v_account)
       when '3pl' then holdfast.tenant_of_threepl_account(v_account)
-      else coalesce(holdfast.tenant_of_invoice((v_command ->> 'invoiceId')::uuid),
-                    case when v_command ->> 'invoiceId' is null then holdfast.tenant_of_payment_intent(v_intent) end)
+      else coalesce(holdfast.tenant_of_invoice((v_command ->> 'invoiceId')::uuid), holdfast.tenant_of_payment_intent(v_intent))
     end;
   end if;
   perform set_config('app.tenant_id', coalesce(v_tenant::text, ''), true);

@@ -76,7 +76,7 @@ begin
   select greatest(0, p_owed - s.owed_on_hand) into v_booked from public.shortfall s
   where s.tenant_id = p_tenant and s.id = p_shortfall for no key update;
   update public.shortfall s set owed_on_hand = s.owed_on_hand - (p_owed - v_booked), updated_at = now()
-  where s.tenant_id = p_tenant and s.id = p_shortfall and p_owed > v_booked;
+  where s.tenant_id = p_tenant and s.id = p_shortfall;
   perform holdfast.lower_shortfall(p_tenant, p_shortfall, p_units - v_booked, p_actor, 'no longer wanted');
   return v_booked;
 end $$;
@@ -91,7 +91,7 @@ begin
       settled_at = case when s.qty > p_units then null else now() end,
       settled_by = case when s.qty > p_units then null else p_actor end,
       note = case when s.qty > p_units then null else p_note end
-  where s.tenant_id = p_tenant and s.id = p_shortfall and s.settled_at is null and p_units > 0;
+  where s.tenant_id = p_tenant and s.id = p_shortfall and s.settled_at is null;
 end $$;
 
 -- Takes from positions what they carry too many, as far as ATS covers it by now. To be called by whatever raises an ATS:

@@ -52,6 +52,7 @@ declare
   v_external constant text := p_command ->> 'asnId';
   v_asn public.asn;
   v_new record;
+  v_skus uuid[];
 begin
   if v_do = 'order.shipped' then
     return holdfast.apply_shipment(p_tenant, p_account, p_command, p_actor);
@@ -81,16 +82,18 @@ begin
       return row(p_tenant, v_new.reason, null)::holdfast.verdict;
     end if;
   end if;
-  -- What waits for it may bring SKUs that were not announced: their positions are locked now, in order with the others.
-  perform from public.sku_position p
-  where p.tenant_id = p_tenant and p.sku_id in (
-    select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = v_asn.id
-    union all
-    select k.id from public.inbox_exception e
-    cross join lateral jsonb_array_elements(e.command -> 'lines') as s(line)
-    join public.sku k on k.tenant_id = p_tenant and k.code = s.line ->> 'sku'
-    where e.provider = '3pl:' || p_account and e.waits_for = 'asn:' || v_external and e.resolved_at is null)
-  order by p.sku_id for no key update;
+  if v_do = 'asn.created' then
+    -- What waits for it may bring SKUs that were not announced: their positions are locked now, in order with the others.
+    v_skus := array(
+      select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = v_asn.id
+      union
+      select k.id from public.inbox_exception e
+      cross join lateral jsonb_array_elements(e.command -> 'lines') as s(line)
+      cross join lateral (select k.id from public.sku k where k.tenant_id = p_tenant and k.code = s.line ->> 'sku' limit 1) k
+      where e.provider = '3pl:' || p_account and e.waits_for = 'asn:' || v_external and e.resolved_at is null);
+    perform from public.sku_position p
+    where p.tenant_id = p_tenant and p.sku_id = any (v_skus) order by p.sku_id for no key update;
+  end if;
   perform holdfast.settle_asn(p_tenant, v_asn.id, '{}', '{}', v_do, p_actor);
   if v_do = 'asn.created' then
     perform holdfast.wake_exceptions(p_tenant, '3pl:' || p_account, 'asn:' || v_external, '{}', false, p_actor);
@@ -105,22 +108,28 @@ create or replace function holdfast.settle_asn(p_tenant uuid, p_asn uuid, p_skus
   p_actor text) returns void
 language plpgsql volatile security invoker as $$
 declare
+  v_closed constant boolean := (select a.closed_at is not null from public.asn a where a.tenant_id = p_tenant and a.id = p_asn);
+  v_skus uuid[];
   v_due record;
 begin
+  v_skus := array(select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = p_asn);
   perform from public.sku_position p
-  where p.tenant_id = p_tenant
-    and p.sku_id in (select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = p_asn)
-  order by p.sku_id for no key update;
+  where p.tenant_id = p_tenant and p.sku_id = any (v_skus) order by p.sku_id for no key update;
 
+  -- Sums and look-ups: an ASN may have thousands of lines, which a join would compare with each other.
   with line as (
-    select l.sku_id, coalesce(n.qty, 0) as on_hand,
-      case when a.closed_at is null then greatest(0, l.announced - l.received) else 0 end - l.on_order as on_order,
-      p.on_hand + p.on_order - p.allocated as ats
-    from public.asn_line l
-    join public.asn a on a.tenant_id = p_tenant and a.id = p_asn
-    join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = l.sku_id
-    left join unnest(p_skus, p_received) as n(sku_id, qty) on n.sku_id = l.sku_id
-    where l.tenant_id = p_tenant and l.asn_id = p_asn
+    select m.sku_id, m.on_hand, m.on_order, p.ats
+    from (
+      select d.sku_id, sum(d.on_hand)::bigint as on_hand, sum(d.on_order)::bigint as on_order
+      from (
+        select n.sku_id, n.qty as on_hand, 0 as on_order from unnest(p_skus, p_received) as n(sku_id, qty)
+        union all
+        select l.sku_id, 0, case when v_closed then 0 else greatest(0, l.announced - l.received) end - l.on_order
+        from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = p_asn
+      ) d group by d.sku_id
+    ) m
+    cross join lateral (select p.on_hand + p.on_order - p.allocated as ats from public.sku_position p
+                        where p.tenant_id = p_tenant and p.sku_id = m.sku_id limit 1) p
   ), owing as (
     select *, greatest(0, -on_hand - on_order - ats) as owed from line
   )
@@ -132,10 +141,8 @@ begin
     return;
   end if;
   update public.asn_line l
-  set on_order = case when a.closed_at is null then greatest(0, l.announced - l.received) else 0 end
-  from public.asn a
-  where l.tenant_id = p_tenant and l.asn_id = p_asn and a.tenant_id = p_tenant and a.id = p_asn
-    and l.sku_id = any (v_due.skus);
+  set on_order = case when v_closed then 0 else greatest(0, l.announced - l.received) end
+  where l.tenant_id = p_tenant and l.asn_id = p_asn;
   perform holdfast.shift(p_tenant, v_due.skus, v_due.on_hand, v_due.on_order, v_due.nothing, v_due.types,
     null, null, null, p_actor);
   perform holdfast.add_shortfall(p_tenant, v_due.skus, v_due.owed, v_due.nothing, v_due.owed, p_event);

@@ -82,71 +82,71 @@ create or replace function holdfast.settle_channel_order(p_tenant uuid, p_order 
 returns void
 language plpgsql volatile security invoker as $$
 declare
-  v_due record;
+  v_line record;
+  v_skus uuid[] := array(select distinct l.sku_id from holdfast.channel_lines(p_tenant, p_order) l order by l.sku_id);
+  v_nothing constant bigint[] := array_fill(0::bigint, array[cardinality(v_skus)]);
+  v_on_hand bigint[] := v_nothing;
+  v_allocated bigint[] := v_nothing;
+  v_short bigint[] := v_nothing;
+  v_owed bigint[] := v_nothing;
+  v_shortfalls uuid[] := array_fill(null::uuid, array[cardinality(v_skus)]);
+  n int := 0;
 begin
   perform from public.sku_position p
-  where p.tenant_id = p_tenant and p.sku_id in (select l.sku_id from holdfast.channel_lines(p_tenant, p_order) l)
-  order by p.sku_id for no key update;
+  where p.tenant_id = p_tenant and p.sku_id = any (v_skus) order by p.sku_id for no key update;
 
-  with line as (
-    select * from holdfast.channel_lines(p_tenant, p_order)
-  ), sku as (
-    select l.sku_id, sum(l.wanted + l.written_off) as needed, sum(l.needed) as needed_before, sum(l.held + l.gone) as taken,
-      sum(l.written_off) as written_off, bool_or(l.fulfilled) as fulfilled
-    from line l group by l.sku_id
-  ), covered as (
-    select s.sku_id, s.written_off, least(s.needed, s.taken
-      + least(a.ats, case when s.fulfilled then s.needed else greatest(0, s.needed - s.needed_before) end)) as taken
-    from sku s
-    join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = s.sku_id
-    cross join lateral (select p.on_hand + p.on_order - p.allocated as ats) a
-  ), spread as (
-    select l.*, least(l.written_off, greatest(0, least(c.written_off, c.taken)
-        - coalesce(sum(l.written_off) over earlier, 0)))::bigint as off,
-      least(l.wanted, greatest(0, c.taken - least(c.written_off, c.taken)
-        - coalesce(sum(l.wanted) over earlier, 0)))::bigint as served
-    from line l join covered c on c.sku_id = l.sku_id
-    window earlier as (partition by l.sku_id order by l.external_id rows between unbounded preceding and 1 preceding)
-  ), after as (
+  -- Windows, look-ups and a loop: an order may have many lines, which a join would compare with each other.
+  for v_line in
+    with line as (
+      select l.*, p.ats, sum(l.wanted + l.written_off) over sku as all_needed, sum(l.needed) over sku as all_needed_before,
+        sum(l.held + l.gone) over sku as all_taken, sum(l.written_off) over sku as all_written_off,
+        coalesce(sum(l.written_off) over earlier, 0) as earlier_written_off,
+        coalesce(sum(l.wanted) over earlier, 0) as earlier_wanted
+      from holdfast.channel_lines(p_tenant, p_order) l
+      cross join lateral (select p.on_hand + p.on_order - p.allocated as ats from public.sku_position p
+                          where p.tenant_id = p_tenant and p.sku_id = l.sku_id limit 1) p
+      window sku as (partition by l.sku_id),
+        earlier as (partition by l.sku_id order by l.external_id rows between unbounded preceding and 1 preceding)
+    ), covered as (
+      select l.*, least(l.all_needed, l.all_taken
+        + least(l.ats, case when l.fulfilled then l.all_needed else greatest(0, l.all_needed - l.all_needed_before) end)) as taken
+      from line l
+    ), spread as (
+      select c.*, least(c.written_off, greatest(0, least(c.all_written_off, c.taken) - c.earlier_written_off))::bigint as off,
+        least(c.wanted, greatest(0, c.taken - least(c.all_written_off, c.taken) - c.earlier_wanted))::bigint as served
+      from covered c
+    )
     select s.*, case when s.fulfilled then 0 else s.served end as now_held,
       s.off + case when s.fulfilled then s.served else 0 end as now_gone, s.wanted - s.served as now_short,
       case when s.fulfilled then s.wanted - s.served else 0 end as now_owed
-    from spread s
-  ), written as (
+    from spread s order by s.sku_id, s.external_id
+  loop
+    if n = 0 or v_skus[n] <> v_line.sku_id then
+      n := n + 1;
+    end if;
+    v_on_hand[n] := v_on_hand[n] + v_line.gone - v_line.now_gone;
+    v_allocated[n] := v_allocated[n] + v_line.now_held - v_line.held;
+    v_short[n] := v_short[n] + v_line.now_short - v_line.short;
+    v_owed[n] := v_owed[n] + v_line.now_owed - v_line.owed;
+    v_shortfalls[n] := coalesce(v_line.shortfall_id, v_shortfalls[n]);
     update public.channel_order_line l
-    set qty_needed = a.wanted + a.written_off, qty_allocated = a.now_held, qty_gone = a.now_gone, qty_short = a.now_short,
-        qty_owed = a.now_owed
-    from after a
-    where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.external_id = a.external_id
-      and (l.qty_needed, l.qty_allocated, l.qty_gone, l.qty_short, l.qty_owed)
-          <> (a.wanted + a.written_off, a.now_held, a.now_gone, a.now_short, a.now_owed)
-  ), moved as (
-    select a.sku_id, (min(a.shortfall_id::text))::uuid as shortfall, sum(a.gone - a.now_gone)::bigint as on_hand,
-      sum(a.now_held - a.held)::bigint as allocated, sum(a.now_short - a.short)::bigint as short,
-      sum(a.now_owed - a.owed)::bigint as owed
-    from after a group by a.sku_id
-  )
-  select array_agg(m.sku_id order by m.sku_id) as skus, array_agg(m.shortfall order by m.sku_id) as shortfalls,
-    array_agg(m.on_hand order by m.sku_id) as on_hand, array_agg(m.allocated order by m.sku_id) as allocated,
-    array_agg(m.short order by m.sku_id) as short, array_agg(m.owed order by m.sku_id) as owed,
-    array_agg(0::bigint order by m.sku_id) as nothing
-  into v_due from moved m where (m.on_hand, m.allocated, m.short, m.owed) <> (0, 0, 0, 0);
-  if v_due.skus is null then
-    return;
-  end if;
+    set qty_needed = v_line.wanted + v_line.written_off, qty_allocated = v_line.now_held, qty_gone = v_line.now_gone,
+        qty_short = v_line.now_short, qty_owed = v_line.now_owed
+    where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.external_id = v_line.external_id;
+  end loop;
 
-  for n in 1 .. cardinality(v_due.skus) loop
-    if least(v_due.short[n], v_due.owed[n]) < 0 then
-      v_due.on_hand[n] := v_due.on_hand[n] + holdfast.ease_shortfall(p_tenant, v_due.shortfalls[n],
-        greatest(0, -v_due.short[n]), greatest(0, -v_due.owed[n]), p_actor);
+  for i in 1 .. n loop
+    if least(v_short[i], v_owed[i]) < 0 then
+      v_on_hand[i] := v_on_hand[i] + holdfast.ease_shortfall(p_tenant, v_shortfalls[i],
+        greatest(0, -v_short[i]), greatest(0, -v_owed[i]), p_actor);
     end if;
   end loop;
-  perform holdfast.shift(p_tenant, v_due.skus, v_due.on_hand, v_due.nothing, v_due.allocated,
+  perform holdfast.shift(p_tenant, v_skus, v_on_hand, v_nothing, v_allocated,
     array(select case when u.units > 0 then 'return' when p_event = 'orders/fulfilled' then 'ship' else 'write_off' end
-          from unnest(v_due.on_hand) with ordinality as u(units, ord) order by u.ord),
+          from unnest(v_on_hand) with ordinality as u(units, ord) order by u.ord),
     p_order, 'channel',
     case p_event when 'orders/fulfilled' then 'ship' when 'orders/cancelled' then 'cancel' else 'release' end, p_actor);
-  perform holdfast.miss_for_channel_order(p_tenant, p_order, v_due.skus, v_due.short, v_due.owed);
+  perform holdfast.miss_for_channel_order(p_tenant, p_order, v_skus, v_short, v_owed);
 end $$;
 
 -- Counts what a channel order newly misses: p_short, and of that and of what it missed before, p_owed which was shipped.
@@ -176,9 +176,9 @@ begin
     return;
   end if;
   perform holdfast.add_shortfall(p_tenant, v_missing.skus, v_missing.qtys, v_missing.owed, v_missing.nothing, 'channel_order');
-  update public.channel_order_line l set shortfall_id = s.id
-  from public.shortfall s
-  where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.sku_id = any (v_missing.skus)
-    and s.tenant_id = p_tenant and s.sku_id = l.sku_id and s.cause = 'channel_order' and s.settled_at is null;
+  update public.channel_order_line l
+  set shortfall_id = (select s.id from public.shortfall s where s.tenant_id = p_tenant and s.sku_id = l.sku_id
+                      and s.cause = 'channel_order' and s.settled_at is null)
+  where l.tenant_id = p_tenant and l.channel_order_id = p_order and l.sku_id = any (v_missing.skus);
 end $$;
 drop function if exists holdfast.ease_shortfall(uuid, uuid, bigint, text);

@@ -12,7 +12,7 @@ use crate::inbox::{Id, Meaning, parse};
 /// Units on one line. Shopify sends 0 for a line that was edited away.
 const QTY_RANGE: std::ops::RangeInclusive<i64> = 0..=1_000_000;
 /// Lines of one order; Shopify itself stops at 500.
-const MAX_LINES: usize = 2_000;
+const MAX_LINES: usize = 1_000;
 /// What `restock_type` may be.
 const RESTOCK_TYPES: [&str; 4] = ["cancel", "return", "legacy_restock", "no_restock"];
 
@@ -105,8 +105,11 @@ fn check_qty(what: &str, id: &Id, qty: i64) -> Result<(), String> {
     }
 }
 
-fn check_refund_lines<'r>(mut lines: impl Iterator<Item = &'r RefundLine>) -> Result<(), String> {
-    lines.try_for_each(|line| {
+fn check_refund_lines<'r>(lines: impl Iterator<Item = &'r RefundLine> + Clone) -> Result<(), String> {
+    if lines.clone().count() > MAX_LINES {
+        return Err(format!("it refunds more than {MAX_LINES} lines"));
+    }
+    lines.clone().try_for_each(|line| {
         check_qty("refund line", &line.id, line.quantity)?;
         if RESTOCK_TYPES.contains(&line.restock_type.as_str()) {
             Ok(())

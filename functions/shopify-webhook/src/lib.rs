@@ -54,7 +54,7 @@ async fn receive(webhook: &Webhook, incoming: &Incoming) -> Result<Answer, Probl
     // Shopify always says who, what and which delivery: without these it was not Shopify who sent it.
     let header = |name: &str| {
         let value = incoming.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-        value.filter(|value| !value.is_empty()).ok_or_else(Problem::bad_signature)
+        value.filter(|value| (1..=255).contains(&value.len())).ok_or_else(Problem::bad_signature)
     };
     let topic = header("x-shopify-topic")?;
     let provider = format!("shopify:{}", header("x-shopify-shop-domain")?.to_lowercase());

@@ -192,7 +192,7 @@ impl TestDb {
     }
 
     /// The invariants that hold after anything: positions and order lines equal their ledgers, no oversell, and
-    /// every aggregate's sequence is without a gap.
+    /// every aggregate's sequence is without a gap and given out once.
     pub async fn assert_consistent(&self) {
         let differing: i64 = self
             .scalar("select (select count(*) from position_audit) + (select count(*) from order_line_audit)")
@@ -203,8 +203,9 @@ impl TestDb {
         assert_eq!(oversold, 0, "oversold positions");
         let gaps: i64 = self
             .scalar(
-                "select count(*) from (select count(distinct sequence) as n, max(sequence) as last, min(sequence) as first
-                   from outbox group by tenant_id, aggregate_type, aggregate_id) s where first <> 1 or last <> n",
+                "select count(*) from (select count(distinct sequence) as n, max(sequence) as last, min(sequence) as first,
+                     count(distinct event_id) as events
+                   from outbox group by tenant_id, aggregate_type, aggregate_id) s where first <> 1 or last <> n or events <> n",
             )
             .await;
         assert_eq!(gaps, 0, "aggregates whose sequence has a gap");

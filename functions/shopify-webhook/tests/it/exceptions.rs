@@ -139,6 +139,37 @@ async fn a_redelivery_after_the_reaper_meets_its_own_exception() {
 }
 
 #[tokio::test]
+async fn an_exception_stays_its_tenants_wherever_the_shop_goes() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let mut body = order(1, &[(11, 0, 2)]);
+    body["line_items"][0]["sku"] = json!("NEW-1");
+    // Of a shop that nobody knew, told again when it is known.
+    let event = signed("new.myshopify.com", "n", "orders/create", body.to_string().as_bytes());
+    send(&webhook, &event).await;
+    let (mine, theirs) = (shop.tenant.id, shop.db.seed(Seed::default()).await.id);
+    shop.db
+        .execute(format!(
+            "insert into shopify_shop (domain, tenant_id) values ('new.myshopify.com', '{mine}'); delete from webhook_inbox"
+        ))
+        .await;
+    send(&webhook, &event).await;
+    let kept = format!(
+        "inbox_exception where tenant_id = '{mine}' and reason = 'no SKU of ours: NEW-1' and attempts = 2"
+    );
+    assert_eq!(shop.db.count(&kept).await, 1);
+    // The shop changes hands; what it had told is still what it told its first tenant.
+    shop.db
+        .execute(format!("update shopify_shop set tenant_id = '{theirs}'; update sku set code = 'NEW-1'"))
+        .await;
+    assert!(retry(&shop, "n").await.json()["resolvedAt"].is_string());
+    assert_eq!(positions(&shop).await, "6 2");
+    assert_eq!(
+        shop.db.count(&format!("sku_position where tenant_id = '{theirs}' and allocated > 0")).await,
+        0
+    );
+}
+
+#[tokio::test]
 async fn exceptions_are_listed_newest_first_page_by_page() {
     let (shop, webhook) = open(Seed::default()).await;
     for n in 1..=5 {

@@ -189,6 +189,38 @@ async fn a_settled_row_stays_settled_and_what_it_owes_is_booked_or_comes_back() 
 }
 
 #[tokio::test]
+async fn what_an_order_owes_goes_with_it_and_not_what_another_one_owes() {
+    let (shop, webhook) = open(Seed { on_hand: 3, ..Seed::default() }).await;
+    let tenant = shop.tenant.id;
+    took(&webhook, "1", "orders/fulfilled", &order(1, &[(11, 0, 5)])).await;
+    shop.db
+        .execute(format!(
+            "begin; select set_config('app.tenant_id', '{tenant}', true);
+             select holdfast.settle_shortfall('{tenant}', id, 'user:x', 'seen') from shortfall; commit"
+        ))
+        .await;
+    took(&webhook, "2", "orders/fulfilled", &order(2, &[(21, 0, 3)])).await;
+    took(&webhook, "3", "orders/cancelled", &order(2, &[(21, 0, 3)])).await;
+    assert_eq!(state(&shop, 0).await, "0 0, missing 0, unbooked 0");
+    let rows =
+        "select string_agg(concat_ws(' ', qty, owed_on_hand, note), ', ' order by opened_at) from shortfall";
+    assert_eq!(text(&shop, rows).await, "2 2 seen, 3 0 no longer wanted");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn an_order_of_a_thousand_skus_is_settled_in_time() {
+    let (shop, webhook) = open(Seed { skus: 1_000, on_hand: 3, orders: 0, ..Seed::default() }).await;
+    let of: Vec<(i64, usize, i64)> = (0..1_000).map(|sku| (i64::try_from(sku).unwrap(), sku, 2)).collect();
+    took(&webhook, "1", "orders/create", &order(1, &of)).await;
+    took(&webhook, "2", "orders/fulfilled", &order(1, &of)).await;
+    let back: Vec<(i64, i64, i64, &str)> = (0..1_000).map(|n| (n, n, 1, "return")).collect();
+    took(&webhook, "3", "refunds/create", &refund(1, &back)).await;
+    assert_eq!(shop.db.count("sku_position where (on_hand, allocated) = (2, 0)").await, 1_000);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
 async fn what_nobody_wants_any_more_is_not_missing() {
     let (shop, webhook) = open(Seed { on_hand: 3, ..Seed::default() }).await;
     let body = order(1, &[(11, 0, 5)]);

@@ -166,3 +166,50 @@ async fn a_payment_for_something_else_is_none_of_ours() {
     assert_eq!(shop.db.count("webhook_inbox").await, 4);
     assert_eq!(shop.db.count("inbox_exception").await, 0);
 }
+
+#[tokio::test]
+async fn whose_an_event_is_can_be_told_by_its_payment_and_nobody_elses_is_woken() {
+    let (shop, webhook) = open().await;
+    let (first, second) = (invoice(&shop).await, invoice(&shop).await);
+    // An invoice that is nobody's does not wait for its payment: another invoice's would not mend it.
+    tell(&webhook, &succeeded("evt_1", "pi_1", Uuid::new_v4(), 5_000)).await;
+    tell(&webhook, &refunded("evt_2", "pi_2", 5_000, 5_000)).await;
+    let waiting = "select string_agg(concat_ws(' ', event_id, reason, waits_for), '; ' order by event_id) from inbox_exception where tenant_id is null";
+    assert_eq!(
+        text(&shop, waiting.into()).await,
+        "evt_1 no invoice of ours is meant; evt_2 no invoice of ours is meant payment_intent:pi_2"
+    );
+    tell(&webhook, &succeeded("evt_3", "pi_1", first, 5_000)).await;
+    assert_eq!(
+        (status(&shop, first).await.as_str(), status(&shop, second).await.as_str()),
+        ("paid", "awaiting_payment")
+    );
+    assert_eq!(shop.db.count("inbox_exception where tenant_id is null and resolved_at is null").await, 2);
+    tell(&webhook, &succeeded("evt_4", "pi_2", second, 5_000)).await;
+    assert_eq!(status(&shop, second).await, "refunded");
+    let woken = "inbox_exception where event_id = 'evt_2' and tenant_id is not null and attempts = 2 and resolved_by = 'stripe/evt_4' and waits_for is null";
+    assert_eq!(shop.db.count(woken).await, 1);
+    // It names an invoice that is none, and a payment that is ours.
+    let mut astray = refunded("evt_5", "pi_1", 5_000, 1_000);
+    astray["data"]["object"]["metadata"] = json!({"invoice_id": Uuid::new_v4()});
+    tell(&webhook, &astray).await;
+    assert_eq!(
+        shop.db
+            .count("inbox_exception where reason = 'there is no such invoice' and tenant_id is not null")
+            .await,
+        1
+    );
+    assert_eq!(status(&shop, first).await, "paid");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_delivery_is_received_under_read_committed_and_no_other_way() {
+    let (shop, _) = open().await;
+    let mut app = shop.db.app().await;
+    sqlx::raw_sql("set default_transaction_isolation = 'repeatable read'").execute(&mut app).await.unwrap();
+    let sql =
+        "select holdfast.receive('{\"provider\":\"stripe\",\"eventId\":\"evt_1\",\"topic\":\"x\"}', '')";
+    let refused = sqlx::raw_sql(sql).execute(&mut app).await.unwrap_err().to_string();
+    assert!(refused.contains("READ COMMITTED"), "{refused}");
+}

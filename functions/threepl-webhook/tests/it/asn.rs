@@ -76,6 +76,7 @@ async fn what_is_promised_and_will_not_come_is_a_shortfall() {
     took(&webhook, "4", &cancelled("B")).await;
     assert_eq!(positions(&shop).await, "0 9 9");
     assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 9", "one open row per SKU and cause");
+    assert_eq!(shop.db.count("shortfall where owed_on_order = 9 and owed_on_hand = 0").await, 1);
     let told = text(&shop, "select string_agg(payload::json -> 'data' ->> 'qty', ' ' order by id) from outbox where event_type = 'inventory.shortfall'").await;
     assert_eq!(told, "6 9");
     took(&webhook, "5", &cancelled("B")).await;
@@ -164,11 +165,55 @@ async fn a_person_retries_what_can_be_done_and_has_seen_what_cannot() {
     assert_eq!(positions(&shop).await, "6 10 0, 10 4 0");
     let states = "select string_agg(concat_ws(' ', event_id, attempts, resolved_by, waits_for), ', ' order by event_id) from inbox_exception where event_id in ('4', '5')";
     assert_eq!(text(&shop, states).await, "4 3 3pl:north-3pl/6, 5 2");
+    assert_eq!(shop.db.count("inbox_exception where event_id = '5' and resolved_at is null").await, 1);
     assert_eq!(
         text(&shop, "select reason from inbox_exception where event_id = '5'").await,
         "told before, and differently: line 1"
     );
     assert_eq!(shop.db.count("asn where external_id = 'B' and closed_at is not null").await, 1);
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn an_account_has_documents_and_a_tenant_of_its_own() {
+    let (shop, webhook) = open(Seed::default()).await;
+    account(&shop, "south-3pl", SECRET).await;
+    let other = shop.db.seed(Seed::default()).await;
+    shop.db
+        .execute(format!(
+            "insert into threepl_account (id, tenant_id, secret) values ('west-3pl', '{}', '{SECRET}')",
+            other.id
+        ))
+        .await;
+    let by = |account: &str, id: &str, event: &Value| {
+        let body = event.to_string();
+        Event::post(&format!("/webhooks/3pl/{account}"))
+            .header("webhook-id", id)
+            .header("webhook-timestamp", &NOW.to_string())
+            .header("webhook-signature", &sign(SECRET, id, NOW, body.as_bytes()))
+            .body(body.as_bytes())
+    };
+    // Each receives under an ASN of the same name, and only one of them announces it.
+    for account in [ACCOUNT, "south-3pl", "west-3pl"] {
+        let reply = send(&webhook, &by(account, "1", &arrived("A", "R1", &[("1", 0, 2)], false))).await;
+        assert_eq!(reply.json(), received(), "{account}");
+    }
+    send(&webhook, &by(ACCOUNT, "2", &announced("A", &[("1", 0, 5)]))).await;
+    assert_eq!(positions(&shop).await, "8 3 0");
+    assert_eq!(shop.db.count("inbox_exception where waits_for = 'asn:A' and resolved_at is null").await, 2);
+    send(&webhook, &by("west-3pl", "2", &announced("A", &[("1", 0, 2)]))).await;
+    assert_eq!(positions(&shop).await, "8 3 0");
+    assert_eq!(
+        shop.db
+            .count(&format!("sku_position where tenant_id = '{}' and on_hand = 8 and on_order = 0", other.id))
+            .await,
+        1
+    );
+    send(&webhook, &by("south-3pl", "2", &announced("A", &[("1", 0, 5)]))).await;
+    assert_eq!(positions(&shop).await, "10 6 0");
+    send(&webhook, &by("south-3pl", "3", &cancelled("A"))).await;
+    assert_eq!(positions(&shop).await, "10 3 0");
+    assert_eq!(shop.db.count("asn").await, 3);
     shop.db.assert_consistent().await;
 }
 

@@ -94,3 +94,19 @@ async fn hostile_bodies_are_kept_or_read_and_never_break_a_sandbox() {
     assert_eq!(shop.db.count("inbox_exception where event_id = '7' and command is null").await, 1);
     shop.db.assert_consistent().await;
 }
+
+#[tokio::test]
+async fn a_document_of_five_thousand_skus_is_booked_in_time() {
+    let (shop, webhook) = open(Seed { skus: 5_000, on_hand: 0, orders: 0, ..Seed::default() }).await;
+    let of: Vec<Value> =
+        (1..=5_000).map(|n| json!({"lineId": n, "sku": format!("SKU-{n:04}"), "qty": 2})).collect();
+    took(&webhook, "1", &json!({"type": "asn.created", "asnId": "A", "lines": of})).await;
+    took(
+        &webhook,
+        "2",
+        &json!({"type": "asn.received", "asnId": "A", "receiptId": "R", "closed": true, "lines": of}),
+    )
+    .await;
+    assert_eq!(shop.db.count("sku_position where (on_hand, on_order) = (2, 0)").await, 5_000);
+    shop.db.assert_consistent().await;
+}
