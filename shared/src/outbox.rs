@@ -229,8 +229,8 @@ pub async fn learn_inventory_item(
     Ok(())
 }
 
-/// Wakes heads of ordered queues that nobody woke, `steps` queues on from `from`. Returns how far it came; `None` at the
-/// end of all queues.
+/// Wakes heads of ordered queues that nobody woke, `steps` queues on from `from`. Returns how far it came, `None` at the
+/// end of all queues, and how many it woke.
 ///
 /// # Errors
 /// Of the statement.
@@ -239,15 +239,15 @@ pub async fn sweep_order(
     persistent: bool,
     (destination, aggregate): (Uuid, Uuid),
     steps: i32,
-) -> Result<Option<(Uuid, Uuid)>, sqlx::Error> {
-    let (destination, aggregate, _woken): (Option<Uuid>, Option<Uuid>, i32) = sqlx::query_as(SWEEP_ORDER_SQL)
+) -> Result<(Option<(Uuid, Uuid)>, i32), sqlx::Error> {
+    let (destination, aggregate, woken): (Option<Uuid>, Option<Uuid>, i32) = sqlx::query_as(SWEEP_ORDER_SQL)
         .bind(destination)
         .bind(aggregate)
         .bind(steps)
         .persistent(persistent)
         .fetch_one(connection)
         .await?;
-    Ok(destination.zip(aggregate))
+    Ok((destination.zip(aggregate), woken))
 }
 
 /// How much is due, counted up to `most` rows, and how many seconds ago the oldest of it was written.

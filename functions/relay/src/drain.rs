@@ -223,7 +223,7 @@ impl Drain<'_> {
     /// Looks at some ordered queues, going round: a head that nobody woke is woken.
     async fn sweep_order(&mut self) -> Result<(), DbError> {
         let db = &self.relay.db;
-        let swept = db
+        let (swept, woken) = db
             .run_prepared(&(db.persistent(), self.swept), |connection, (persistent, from)| {
                 Box::pin(async move {
                     Ok(outbox::sweep_order(connection, *persistent, *from, SWEEP_STEPS).await?)
@@ -231,6 +231,9 @@ impl Drain<'_> {
             })
             .await?;
         self.swept = swept.unwrap_or((Uuid::nil(), Uuid::nil()));
+        if woken > 0 {
+            self.look_now();
+        }
         Ok(())
     }
 
