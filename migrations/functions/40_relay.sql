@@ -252,12 +252,15 @@ begin
   left join unnest(p_floor_of, v_floors) f(id, floor) on f.id = d.id
   cross join lateral (select least(coalesce(b.room, p_room_each), v_each + (d.place <= v_more)::int, a.rows) as rows) room
   cross join lateral holdfast.relay_take(x.kind, d.id, coalesce(f.floor, '-infinity'), v_now, room.rows) due;
-  -- What was taken of an allowance is paid for at the pace that the destination takes.
+  -- What was taken of an allowance is paid for at the pace that the destination takes; at a shop, by pushes.
   update public.destination_health h
-  set paced_until = greatest(h.paced_until, v_now) + make_interval(secs => n.taken::float8 / d.max_per_second)
-  from (select t.id, count(*) as taken from unnest(v_of) t(id) group by 1) n
-  join public.destination d on d.id = n.id
-  where h.destination_id = n.id and d.max_per_second is not null;
+  set paced_until = greatest(h.paced_until, v_now) + make_interval(secs => n.taken::float8 / n.max_per_second)
+  from (select d.id, d.max_per_second,
+               count(distinct case d.kind when 'shopify_inventory' then o.aggregate_id::text else o.id::text end) as taken
+        from unnest(v_of, v_ids) t(destination_id, row_id)
+        join public.destination d on d.id = t.destination_id and d.max_per_second is not null
+        join public.outbox o on o.id = t.row_id group by 1, 2) n
+  where h.destination_id = n.id;
   return query
   select l.*, v_dests[cardinality(v_dests)], extract(epoch from f.first)::float8
   from holdfast.relay_lease(v_ids, p_token, p_lease_secs, p_unit_secs, p_jitter) l

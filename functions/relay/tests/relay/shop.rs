@@ -7,7 +7,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
+use shared::outbox::{self, ClaimRequest, LeaseTerms};
 use shared::testing::{Seed, Tenant, TestDb};
+use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -239,6 +241,57 @@ async fn a_throttled_shop_is_left_alone_for_as_long_as_it_asks() {
         db.scalar("select extract(epoch from paced_until - now())::float8 from destination_health").await;
     assert!(wait_secs > 25.0 && wait_secs <= 30.0, "{wait_secs}");
     assert_eq!(db.count(&format!("destination where id = '{destination}' and state = 'active'")).await, 1);
+}
+
+#[tokio::test]
+async fn a_change_that_commits_while_others_of_its_sku_are_being_claimed_waits_for_their_push() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    connect(&db, &tenant, "http://127.0.0.1:9/").await;
+    let claim = async |worker: &mut PgConnection| {
+        let terms =
+            LeaseTerms { lease: Duration::from_secs(30), retry_unit: Duration::from_secs(1), jitter: 1.0 };
+        let request = ClaimRequest {
+            slots: 20,
+            after: Uuid::nil(),
+            busy: &[],
+            room: &[],
+            room_each: 20,
+            floor_of: &[],
+            floor_secs: &[],
+            terms,
+        };
+        outbox::claim(worker, false, &request).await.unwrap().0.len()
+    };
+    change(&db, &tenant, 0, 1).await;
+    let mut other = PgConnection::connect(&db.worker_url).await.unwrap();
+    let mut worker = PgConnection::connect(&db.worker_url).await.unwrap();
+    let mut claiming = worker.begin().await.unwrap();
+    assert_eq!(claim(&mut claiming).await, 1);
+    change(&db, &tenant, 0, 1).await;
+    // Two pushes under way at once could arrive in the wrong order.
+    assert_eq!(claim(&mut other).await, 0, "while the first claim is open");
+    claiming.commit().await.unwrap();
+    assert_eq!(claim(&mut other).await, 0, "while its lease holds");
+    db.execute("update outbox set lease_token = null, leased_until = null, processed_at = now() where lease_token is not null").await;
+    assert_eq!(claim(&mut other).await, 1);
+}
+
+#[tokio::test]
+async fn a_shops_pace_counts_pushes_and_not_the_changes_that_they_carry() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let shop = Shop::default();
+    let partner = shop.clone().open().await;
+    connect(&db, &tenant, &partner.url).await;
+    db.execute("update destination set max_per_second = 2").await;
+    for _ in 0..20 {
+        change(&db, &tenant, 0, 1).await;
+    }
+    assert_eq!(drain(&relay(&db)).await.delivered, 20);
+    let until_secs: f64 =
+        db.scalar("select extract(epoch from paced_until - now())::float8 from destination_health").await;
+    assert!(until_secs < 1.0, "{until_secs} s for one push");
 }
 
 #[tokio::test]

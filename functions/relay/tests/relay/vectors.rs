@@ -1,10 +1,12 @@
 //! Signatures and waits against vectors of other makers, where those are at hand, and against the limits.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use shared::address::Guard;
 use shared::delivery::{retry_after, retry_delay, signature};
 use shared::outbox;
 use shared::settlement;
@@ -66,6 +68,17 @@ fn retry_after_is_read_as_others_read_it() {
             None => None,
         };
         assert_eq!(retry_after(header, now), expected, "{header}");
+    }
+}
+
+#[test]
+fn addresses_are_admitted_as_others_admit_them_when_called_and_when_saved() {
+    let guard = Guard::default();
+    for case in vectors("ssrf/addresses.json").into_iter().flatten() {
+        let (ip, allowed): (IpAddr, _) =
+            (case["ip"].as_str().unwrap().parse().unwrap(), case["allowed"].as_bool().unwrap());
+        assert_eq!(guard.admits(ip), allowed, "{ip}");
+        assert_eq!(guard.url(&format!("https://{}/", SocketAddr::new(ip, 8443))).is_ok(), allowed, "{ip}");
     }
 }
 
