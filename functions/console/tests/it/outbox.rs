@@ -153,6 +153,32 @@ async fn a_filter_sends_dead_letters_again_and_delivered_ones_only_when_asked() 
 }
 
 #[tokio::test]
+async fn a_filter_by_destination_and_time_sends_again_what_lies_within_and_nothing_else() {
+    let desk = Desk::open().await;
+    let first = ten(&desk).await;
+    let second = desk.webhook().await;
+    desk.shop.db.emit(&desk.shop.tenant, 2).await; // one for each destination, twice
+    desk.shop
+        .db
+        .execute(
+            "update outbox set dead_lettered_at = null, discarded_at = null, processed_at = now(),
+               created_at = '2026-01-01T00:00:00Z'::timestamptz + make_interval(mins => id::int)",
+        )
+        .await;
+    let of = |destination: &str, from: &str, to: &str| json!({"state": "delivered", "destination": destination, "from": from, "to": to});
+    // The beginning belongs to it, the end does not; an offset is understood.
+    let some = of(&first, "2026-01-01T00:02:00Z", "2026-01-01T02:05:00+02:00");
+    assert_eq!(desk.post("/admin/outbox/requeue", &some).await.json(), json!({"requeued": 3}));
+    assert_eq!(desk.ids("/admin/outbox?state=pending").await, ["4", "3", "2"]);
+    let whole_year = of(&second, "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
+    assert_eq!(desk.post("/admin/outbox/requeue", &whole_year).await.json(), json!({"requeued": 2}));
+    assert_eq!(desk.ids(&format!("/admin/outbox?state=pending&destination={first}")).await, ["4", "3", "2"]);
+    let audited =
+        "outbox_audit where action = 'requeued' and details -> 'filter' ->> 'destination' is not null";
+    assert_eq!(desk.shop.db.count(audited).await, 5);
+}
+
+#[tokio::test]
 async fn twenty_thousand_dead_letters_are_sent_again_within_the_time_of_a_request() {
     let desk = Desk::open().await;
     desk.webhook().await;

@@ -94,6 +94,41 @@ async fn another_tenants_things_are_as_if_they_did_not_exist() {
 }
 
 #[tokio::test]
+async fn a_deed_repeated_under_its_key_is_replayed_and_audited_once_and_another_under_it_is_refused() {
+    let desk = Desk::open().await;
+    let id = desk.webhook().await;
+    desk.shop.db.emit(&desk.shop.tenant, 3).await;
+    desk.shop.db.execute("update outbox set dead_lettered_at = now()").await;
+    let webhook = json!({"name": "x", "kind": "webhook", "url": "http://127.0.0.1:9/", "eventTypes": ["*"]});
+    let deeds = [
+        ("POST", "/admin/outbox/1/requeue".to_owned(), json!({}), 200),
+        ("POST", "/admin/outbox/2/discard".into(), json!({"reason": "x"}), 200),
+        ("POST", "/admin/outbox/requeue".into(), json!({"state": "dead"}), 200),
+        ("POST", "/admin/outbox/2/requeue".into(), json!({}), 409),
+        ("POST", "/admin/destinations".into(), webhook, 201),
+        ("PATCH", format!("/admin/destinations/{id}"), json!({"name": "y"}), 200),
+        ("POST", format!("/admin/destinations/{id}/rotate"), json!({}), 200),
+        ("POST", format!("/admin/destinations/{id}/test"), json!({}), 200),
+    ];
+    for (method, path, body, status) in deeds {
+        let key = fresh_key();
+        let deed = Event::new(method, &path).bearer(&desk.shop.tenant.token()).key(&key).json(&body);
+        let first = desk.send(&deed).await;
+        assert_eq!((first.status, first.header("idempotent-replayed")), (status, None), "{path}");
+        let audited = desk.shop.db.count("outbox_audit").await;
+        let again = desk.send(&deed).await;
+        assert_eq!((again.status, &again.body), (first.status, &first.body), "{path}");
+        assert_eq!(again.header("idempotent-replayed"), Some("true"), "{path}");
+        assert_eq!(desk.shop.db.count("outbox_audit").await, audited, "{path}");
+        let other = Event::post("/admin/outbox/3/discard").bearer(&desk.shop.tenant.token()).key(&key);
+        let other = desk.send(&other.json(&json!({"reason": "another intention"}))).await;
+        assert_eq!((other.status, other.error().as_deref()), (422, Some("idempotency_key_reused")), "{path}");
+    }
+    assert_eq!(desk.shop.db.count("outbox where requeues > 1").await, 0);
+    assert_eq!(desk.shop.db.count("destination_secret").await, 3, "two made, one rotated");
+}
+
+#[tokio::test]
 async fn whatever_is_done_is_written_down_with_who_and_when_and_stays() {
     let desk = Desk::open().await;
     let id = desk.webhook().await;
