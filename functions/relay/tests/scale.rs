@@ -65,7 +65,7 @@ async fn claim_and_settle(db: &TestDb, count: usize, batch: usize) -> Vec<Durati
         let (claimed, _) = outbox::claim(&mut worker, true, &request).await.unwrap();
         took.push(begun.elapsed());
         let first = claimed.first().expect("an event");
-        (floor_of, floor_secs) = (vec![first.destination_id], vec![first.floor_secs.unwrap() - 1.0]);
+        (floor_of, floor_secs) = (vec![first.destination_id], vec![first.floor_secs.unwrap() - 0.2]);
         let delivered: Vec<_> = claimed
             .iter()
             .map(|row| Settlement { id: row.id, token: row.token, outcome: Outcome::Delivered })
@@ -127,6 +127,6 @@ async fn while_an_old_snapshot_is_held_claims_stay_quick_and_are_as_before_when_
     println!(
         "a claim, and the blocks of a drain: {before:?} before, {during:?} beside a held snapshot, {after:?} after"
     );
-    assert!(during.0 < before.0 * 5 && after.0 < before.0 * 3, "claims: {before:?} {during:?} {after:?}");
+    assert!(during.0 < before.0 * 5 && after.0 < before.0 * 5, "claims: {before:?} {during:?} {after:?}");
     assert!(during.1 < before.1 * 20 && after.1 < before.1 * 2, "drains: {before:?} {during:?} {after:?}");
 }
