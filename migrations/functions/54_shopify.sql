@@ -112,7 +112,7 @@ begin
         + least(l.ats, case when l.fulfilled then l.all_needed else greatest(0, l.all_needed - l.all_needed_before) end)) as taken
       from line l
     ), spread as (
-      select c.*, least(c.written_off, greatest(0, least(c.all_written_off, c.taken) - c.earlier_written_off))::bigint as off,
+      select c.*, least(c.written_off, greatest(0, c.taken - c.earlier_written_off))::bigint as off,
         least(c.wanted, greatest(0, c.taken - least(c.all_written_off, c.taken) - c.earlier_wanted))::bigint as served
       from covered c
     )
@@ -136,7 +136,7 @@ begin
   end loop;
 
   for i in 1 .. n loop
-    if least(v_short[i], v_owed[i]) < 0 then
+    if v_short[i] < 0 then
       v_on_hand[i] := v_on_hand[i] + holdfast.ease_shortfall(p_tenant, v_shortfalls[i],
         greatest(0, -v_short[i]), greatest(0, -v_owed[i]), p_actor);
     end if;

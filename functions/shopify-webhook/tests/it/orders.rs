@@ -187,6 +187,11 @@ async fn an_order_is_its_shops_and_a_shop_its_tenants() {
         text(&shop, providers).await,
         "shopify:alder.myshopify.com shopify:birch.myshopify.com shopify:cedar.myshopify.com"
     );
+    // A refund there, of a line of the same name, is none here.
+    let back = refund(1, &[(91, 11, 1, "cancel")]).to_string();
+    send(&webhook, &signed("birch.myshopify.com", "r", "refunds/create", back.as_bytes())).await;
+    send(&webhook, &signed(DOMAIN, "again", "orders/create", body.as_bytes())).await;
+    assert_eq!(positions(&shop).await, "6 3");
     let cancelled = signed("birch.myshopify.com", "2", "orders/cancelled", body.as_bytes());
     send(&webhook, &cancelled).await;
     assert_eq!(positions(&shop).await, "6 2");
@@ -194,7 +199,10 @@ async fn an_order_is_its_shops_and_a_shop_its_tenants() {
     assert_eq!(shop.db.count("channel_order").await, 3);
     let ledger =
         "select string_agg(distinct entry_type || ' ' || actor, ', ') from allocation_ledger where qty < 0";
-    assert_eq!(text(&shop, ledger).await, "cancel shopify:birch.myshopify.com/2");
+    assert_eq!(
+        text(&shop, ledger).await,
+        "cancel shopify:birch.myshopify.com/2, release shopify:birch.myshopify.com/r"
+    );
     shop.db.assert_consistent().await;
 }
 

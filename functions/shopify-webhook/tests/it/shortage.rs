@@ -21,7 +21,7 @@ fn refund_of(sku: usize, id: i64, of: i64, qty: i64, how: &str) -> (&'static str
     ("refunds/create", refund(line, &[(line + id, line + of, qty, how)]))
 }
 
-const STORIES: [Story; 4] = [
+const STORIES: [Story; 5] = [
     // Wanted: 5 − 2 + 3 − 1.
     (
         "some are cancelled",
@@ -45,6 +45,18 @@ const STORIES: [Story; 4] = [
             ]
         },
         "2 2, missing 4, unbooked 0",
+    ),
+    // Five were not to come back, of four; three are wanted beside.
+    (
+        "more are written off than there were",
+        |sku| {
+            vec![
+                ("orders/create", body(sku)),
+                refund_of(sku, 51, 1, 3, "no_restock"),
+                refund_of(sku, 52, 2, 2, "no_restock"),
+            ]
+        },
+        "0 0, missing 3, unbooked 0",
     ),
     // Eight left, of which four were in the books; one came back, and was one of those.
     (
@@ -130,8 +142,10 @@ async fn what_is_shipped_leaves_the_books_as_soon_as_it_can() {
     shop.receive(0, 10).await;
     took(&webhook, "1", "orders/create", &body(0)).await;
     assert_eq!(state(&shop, 0).await, "13 3, missing 2, unbooked 0", "told again it takes nothing more");
-    took(&webhook, "2", "orders/fulfilled", &body(0)).await;
-    assert_eq!(state(&shop, 0).await, "8 0, missing 0, unbooked 0");
+    // With a line that was added meanwhile.
+    let more = order(line(1), &[(line(1) + 1, 0, 5), (line(1) + 2, 0, 1)]);
+    took(&webhook, "2", "orders/fulfilled", &more).await;
+    assert_eq!(state(&shop, 0).await, "7 0, missing 0, unbooked 0");
     // It is shipped first: the books carry two units too many, until something covers them.
     took(&webhook, "3", "orders/fulfilled", &body(1)).await;
     assert_eq!(state(&shop, 1).await, "0 0, missing 2, unbooked 2");
@@ -165,10 +179,16 @@ async fn a_settled_row_stays_settled_and_what_it_owes_is_booked_or_comes_back() 
     // Settled before it is shipped: what then left without having been booked is a row of its own.
     took(&webhook, "1", "orders/create", &body(0)).await;
     shop.db.execute(settle.clone()).await;
+    // (Of another cause, an open one has nothing to do with it.)
+    let sku = shop.tenant.skus[0];
+    let other = format!(
+        "insert into shortfall (tenant_id, sku_id, qty, cause) values ('{tenant}', '{sku}', 7, 'asn.cancelled')"
+    );
+    shop.db.execute(other).await;
     took(&webhook, "2", "orders/fulfilled", &body(0)).await;
-    assert_eq!(state(&shop, 0).await, "0 0, missing 2, unbooked 2");
+    assert_eq!(state(&shop, 0).await, "0 0, missing 9, unbooked 2");
     took(&webhook, "3", "orders/cancelled", &body(0)).await;
-    assert_eq!(state(&shop, 0).await, "3 0, missing 0, unbooked 0");
+    assert_eq!(state(&shop, 0).await, "3 0, missing 7, unbooked 0");
     // Settled after it was shipped, then booked, then sent back: with the two that came, all five are on the shelf.
     took(&webhook, "4", "orders/fulfilled", &body(1)).await;
     shop.db.execute(settle.clone()).await;
