@@ -253,8 +253,9 @@ async fn lines_without_a_sku_are_no_goods_and_unknown_ones_are_kept_beside_the_k
     let lines = body["line_items"].as_array_mut().unwrap();
     lines.push(json!({"id": 14, "sku": "NO-SUCH", "variant_id": 5, "quantity": 1}));
     lines.push(json!({"id": 15, "sku": "", "variant_id": 6, "quantity": 1}));
+    lines.push(json!({"id": 16, "sku": " SKU-0001 ", "variant_id": 1, "quantity": 1}));
     took(&webhook, "2", "orders/create", &body).await;
-    assert_eq!(positions(&shop).await, "6 4");
+    assert_eq!(positions(&shop).await, "6 5");
     let kept = text(
         &shop,
         "select convert_from(body, 'UTF8') || ' ' || reason from inbox_exception where tenant_id is not null",
