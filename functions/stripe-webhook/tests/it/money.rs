@@ -213,3 +213,26 @@ async fn a_delivery_is_received_under_read_committed_and_no_other_way() {
     let refused = sqlx::raw_sql(sql).execute(&mut app).await.unwrap_err().to_string();
     assert!(refused.contains("READ COMMITTED"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_refund_of_the_total_is_no_full_one_where_more_was_paid() {
+    let (shop, webhook) = open().await;
+    let invoice = invoice(&shop).await;
+    tell(&webhook, &succeeded("evt_1", "pi_1", invoice, 6_000)).await;
+    tell(&webhook, &refunded("evt_2", "pi_1", 6_000, 5_000)).await;
+    assert_eq!(status(&shop, invoice).await, "paid");
+    tell(&webhook, &refunded("evt_3", "pi_1", 6_000, 6_000)).await;
+    assert_eq!(status(&shop, invoice).await, "refunded");
+    // What moves nothing may be in any currency: it is recorded as it was told.
+    let mut lost = event(
+        "evt_4",
+        "charge.dispute.created",
+        json!({"id": "dp_1", "payment_intent": "pi_1", "amount": 5_500, "currency": "eur"}),
+    );
+    tell(&webhook, &lost).await;
+    (lost["id"], lost["type"]) = (json!("evt_5"), json!("payment_intent.payment_failed"));
+    lost["data"]["object"]["metadata"] = json!({"invoice_id": invoice});
+    tell(&webhook, &lost).await;
+    assert_eq!(shop.db.count("payment_ledger where currency = 'EUR' and amount_minor = 5500").await, 2);
+    assert_eq!(shop.db.count("inbox_exception where reason not like 'the payment is disputed%'").await, 0);
+}
