@@ -64,6 +64,9 @@ async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else()
     took(&webhook, "guest", "orders/create", &guest).await;
     guest["id"] = json!(6);
     took(&webhook, "other guest", "orders/create", &guest).await;
+    // Another shop's customer of the same number is another person.
+    let strange = unreadable(json!({"customer": {"id": 77}})).to_string();
+    send(&webhook, &signed("strange.myshopify.com", "1", "orders/create", strange.as_bytes())).await;
     let redact = json!({"customer": {"id": 77, "email": "jo+home@buyer.test", "phone": "+4930123"}, "orders_to_redact": [5]});
     took(&webhook, "r", "customers/redact", &redact).await;
     let gone = "select string_agg(event_id, ' ' order by event_id) from inbox_exception where redacted_at is not null";
@@ -79,7 +82,10 @@ async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else()
     let zoe = json!({"customer": {"id": "a(77", "email": "ZOë@buyer.test"}});
     took(&webhook, "z", "customers/redact", &zoe).await;
     assert_eq!(shop.db.count("inbox_exception where redacted_at is not null").await, 6);
-    assert_eq!(shop.db.count("inbox_exception where redacted_at is null").await, 2);
+    assert_eq!(shop.db.count("inbox_exception where redacted_at is null").await, 3);
+    let guests =
+        text(&shop, "select convert_from(body, 'UTF8') from inbox_exception where event_id = 'guest'").await;
+    assert!(guests.contains("NEW-1") && !guests.contains("customer"), "{guests}");
 }
 
 #[tokio::test]
