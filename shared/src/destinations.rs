@@ -53,6 +53,8 @@ pub struct DestinationFields {
     written: Map<String, Value>,
     /// Kept apart from what is audited: the shop's access token, or the secret that was made for it.
     secret: Option<String>,
+    /// What its name stands for just now may not be called.
+    looked_up: Option<BodyError>,
 }
 
 /// Reads the body of `POST /admin/destinations`.
@@ -196,7 +198,7 @@ impl Reading {
 
     fn done(self) -> Parsed<DestinationFields> {
         if self.errors.is_empty() {
-            Ok(DestinationFields { written: self.written, secret: self.secret })
+            Ok(DestinationFields { written: self.written, secret: self.secret, looked_up: None })
         } else {
             Err(self.errors)
         }
@@ -205,14 +207,16 @@ impl Reading {
 
 impl DestinationFields {
     /// Whether the address that the request names may be called. An email destination has none, or `mailto:` with the
-    /// sender's address.
+    /// sender's address. What a name stands for changes, so that is held against the request only when its key is new:
+    /// a request that was answered before gets the same answer.
     ///
     /// # Errors
     /// What is wrong with it, at `/url`; the key stays unused.
-    pub async fn check_address(&self, guard: &Guard) -> Result<(), Vec<BodyError>> {
+    pub async fn check_address(&mut self, guard: &Guard) -> Result<(), Vec<BodyError>> {
         let Some(url) = self.written.get("url").and_then(Value::as_str).filter(|url| !url.is_empty()) else {
             return Ok(());
         };
+        let wrong = |message: String| BodyError { path: "/url".into(), message };
         let kind = self.written.get("kind").and_then(Value::as_str);
         if let Some(sender) = url.strip_prefix("mailto:").filter(|_| matches!(kind, None | Some("email"))) {
             let parts = sender.split_once('@');
@@ -223,9 +227,24 @@ impl DestinationFields {
             {
                 return Ok(());
             }
-            return Err(vec![BodyError { path: "/url".into(), message: "must name one address".into() }]);
+            return Err(vec![wrong("must name one address".into())]);
         }
-        guard.check(url).await.map_err(|message| vec![BodyError { path: "/url".into(), message }])
+        guard.url(url).map_err(|message| vec![wrong(message)])?;
+        self.looked_up = guard.check(url).await.err().map(wrong);
+        Ok(())
+    }
+
+    /// A refusal that leaves the key unused, like that of any other bad body.
+    fn refusal(&self) -> Option<Outcome> {
+        let error = self.looked_up.as_ref()?;
+        Some(Outcome {
+            status: 400,
+            error: Some("invalid_body".into()),
+            detail: None,
+            content: Some(format!("\"errors\":{}", json!([error]))),
+            etag: None,
+            location: None,
+        })
     }
 }
 
@@ -254,6 +273,9 @@ pub async fn create(
     call: &Call,
     fields: &DestinationFields,
 ) -> Result<Outcome, sqlx::Error> {
+    if let Some(refusal) = fields.refusal() {
+        return Ok(refusal);
+    }
     let (who, fields, secret) = arguments(call, fields);
     outcome(connection, format!("select * from holdfast.create_destination({who}, {fields}, {secret})")).await
 }
@@ -267,6 +289,9 @@ pub async fn change(
     call: &Call,
     (id, fields): &(Uuid, DestinationFields),
 ) -> Result<Outcome, sqlx::Error> {
+    if let Some(refusal) = fields.refusal() {
+        return Ok(refusal);
+    }
     let (who, fields, secret) = arguments(call, fields);
     let sql = format!("select * from holdfast.change_destination({who}, '{id}', {fields}, {secret})");
     outcome(connection, sql).await

@@ -126,7 +126,7 @@ impl Console {
     async fn create_destination(&self, incoming: &Incoming) -> Result<Answer, Problem> {
         let path = Ok("/admin/destinations".into());
         let read = destinations::read_create;
-        let (call, fields) = self.endpoint.mutation(incoming, Scope::OutboxAdmin, path, read).await?;
+        let (call, mut fields) = self.endpoint.mutation(incoming, Scope::OutboxAdmin, path, read).await?;
         fields.check_address(&self.guard).await.map_err(|errors| Problem::invalid_body(&errors))?;
         once(&self.endpoint.db, &call, &fields, |connection, call, fields| {
             Box::pin(destinations::create(connection, call, fields))
@@ -138,7 +138,7 @@ impl Console {
         let id = place(id);
         let path = id.clone().map(|id| format!("/admin/destinations/{id}"));
         let read = destinations::read_change;
-        let (call, fields) = self.endpoint.mutation(incoming, Scope::OutboxAdmin, path, read).await?;
+        let (call, mut fields) = self.endpoint.mutation(incoming, Scope::OutboxAdmin, path, read).await?;
         fields.check_address(&self.guard).await.map_err(|errors| Problem::invalid_body(&errors))?;
         once(&self.endpoint.db, &call, &(id?, fields), |connection, call, change| {
             Box::pin(destinations::change(connection, call, change))
