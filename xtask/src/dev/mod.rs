@@ -23,6 +23,7 @@ use crate::process::{Step, Stop, is_running};
 use crate::python::Venv;
 use crate::workspace::{Workspace, remove, try_lock, write_private};
 
+use bridge::Side;
 use functions::Functions;
 use ports::Ports;
 use state::State;
@@ -96,15 +97,11 @@ impl Stack {
 
         let step = Step::begin(format!("starting the functions at {}", ports.http_url()));
         let environment = dev_env::render(&functions_environment(&state, &ports));
-        let bridge = bridge::serve(ports::local(ports.http)).await?;
-        let functions = self.functions.insert(Functions::start(
-            workspace,
-            &venv,
-            built,
-            ports.http,
-            bridge,
-            &environment,
-        )?);
+        let watcher = ports::any_free()?;
+        bridge::serve(Side::Callers, ports::local(ports.http), ports::local(watcher)).await?;
+        let bridge = bridge::serve(Side::Functions, ports::local(0), ports::local(watcher)).await?;
+        let functions =
+            self.functions.insert(Functions::start(workspace, &venv, built, watcher, bridge, &environment)?);
         functions.healthy(&ports.http_url()).await?;
         functions.warm(&ports.http_url()).await;
         step.done();
