@@ -1,8 +1,9 @@
 -- Promises stock to an order: every check, then every move; a refusal has written nothing. Knows no key, no HTTP.
 -- p_lines: [{"skuId","qty"}, …] as sent; a SKU on several lines counts as their sum.
 --
--- Lock order: customer (only where a limit is set) -> order -> positions by SKU. Each step is its own statement:
--- a statement's snapshot is older than the locks it waits for.
+-- Lock order: customer -> order -> positions by SKU. Each step is its own statement: a statement's snapshot is older
+-- than the locks it waits for. Of a customer without a limit, requests run side by side: they share an advisory lock,
+-- which the first one that finds a limit takes alone, so that it sees what was promised while there was none.
 create or replace function holdfast.promise(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text)
 returns holdfast.outcome
 language plpgsql volatile security invoker as $$
@@ -11,6 +12,7 @@ declare
   v_limit bigint;
   v_exposure numeric;
   v_status text;
+  v_set_meanwhile boolean;
   v_wanted record;
   v_refused text;
   v_ats bigint[];
@@ -22,12 +24,19 @@ begin
   if not found then
     return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
   end if;
-  if v_limit is not null then
-    select c.credit_limit_minor into v_limit from public.customer c
-    where c.tenant_id = p_tenant and c.id = v_customer for no key update;
+  if v_limit is null then
+    perform pg_advisory_xact_lock_shared(2, uuid_hash(v_customer));
+  else
+    perform pg_advisory_xact_lock(2, uuid_hash(v_customer));
+    perform from public.customer c where c.tenant_id = p_tenant and c.id = v_customer for no key update;
   end if;
-  select o.status into v_status from public.wholesale_order o
-  where o.tenant_id = p_tenant and o.id = p_order for no key update;
+  select o.status, c.credit_limit_minor, v_limit is null and c.credit_limit_minor is not null
+  into v_status, v_limit, v_set_meanwhile
+  from public.wholesale_order o join public.customer c on c.tenant_id = o.tenant_id and c.id = o.customer_id
+  where o.tenant_id = p_tenant and o.id = p_order for no key update of o;
+  if v_set_meanwhile then
+    raise exception 'a credit limit was set in this instant: once more' using errcode = 'serialization_failure';
+  end if;
   if v_status <> 'open' then
     return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be allocated.', v_status));
   end if;

@@ -211,3 +211,64 @@ async fn invoice_within_limit(shop: &Shop, total_minor: i64) -> Option<Uuid> {
     hold.let_go().await;
     id
 }
+
+#[tokio::test]
+async fn a_limit_that_is_set_while_an_allocation_runs_counts_what_that_one_promises() {
+    let shop = Shop::open(Seed { skus: 2, on_hand: 100, orders: 2, order_qty: 10, ..Seed::default() }).await;
+    let sandboxes = warm(&shop, 2).await;
+    let held = shop.hold(0).await;
+    let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 10));
+    let sandbox = sandboxes[0].clone();
+    let before = tokio::spawn(async move { send(&sandbox, &event).await });
+    shop.db.until_blocked(1).await;
+    // 10,000 are being promised, which the limit would still have let pass; another 10,000 it would not.
+    shop.db
+        .execute(format!(
+            "update customer set credit_limit_minor = 12000 where id = '{}'",
+            shop.tenant.customer
+        ))
+        .await;
+    let event = shop.allocate(1).key(&fresh_key()).json(&shop.one(1, 10));
+    let sandbox = sandboxes[1].clone();
+    let after = tokio::spawn(async move { send(&sandbox, &event).await });
+    shop.db.until_blocked(2).await;
+    held.let_go().await;
+    assert_eq!(before.await.unwrap().status, 200);
+    let refused = after.await.unwrap();
+    assert_eq!(refused.error().as_deref(), Some("credit_limit_exceeded"), "{}", refused.json());
+    assert_eq!(refused.json()["exposure"], 10_000);
+    assert_eq!(exposure(&shop).await, 10_000);
+}
+
+#[tokio::test]
+async fn a_limit_that_is_set_just_after_two_have_read_that_there_is_none_lets_one_pass() {
+    let shop = Shop::open(Seed { on_hand: 100, orders: 2, order_qty: 10, ..Seed::default() }).await;
+    let customer = shop.tenant.customer;
+    let read_none = shop.db.hold(format!("select pg_advisory_xact_lock(2, uuid_hash('{customer}'))")).await;
+    let stock = shop.hold(0).await;
+    let running: Vec<_> = warm(&shop, 2)
+        .await
+        .into_iter()
+        .enumerate()
+        .map(|(order, sandbox)| {
+            let event = shop.allocate(order).key(&fresh_key()).json(&shop.one(0, 10));
+            tokio::spawn(async move { send(&sandbox, &event).await.status })
+        })
+        .collect();
+    shop.db.until_blocked(2).await;
+    shop.db.execute(format!("update customer set credit_limit_minor = 12000 where id = '{customer}'")).await;
+    read_none.let_go().await;
+    // One has been judged and waits for the stock; the other must wait for the first, not stand beside it.
+    shop.db
+        .until("(select count(*) from pg_locks where locktype = 'advisory' and classid = 2 and granted) = 1")
+        .await;
+    shop.db.until_blocked(2).await;
+    stock.let_go().await;
+    let mut statuses = Vec::new();
+    for request in running {
+        statuses.push(request.await.unwrap());
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 422]);
+    assert_eq!(exposure(&shop).await, 10_000);
+}
