@@ -35,8 +35,19 @@ async fn the_last_six_units_go_to_exactly_one_of_two_users() {
 
 #[tokio::test]
 async fn buyers_of_one_sku_are_served_in_the_order_in_which_they_came() {
-    let shop = Shop::open(Seed { skus: 2, on_hand: 100, orders: 8, order_qty: 10, ..Seed::default() }).await;
-    let sandboxes = warm(&shop, 8).await;
+    let _turn = crowd().await;
+    let shop = Shop::open(Seed { skus: 2, on_hand: 100, orders: 6, order_qty: 10, ..Seed::default() }).await;
+    if shop.db.is_pooled() {
+        println!(
+            "left out behind a pooler: who waits there for a session of the server has no place in its queues yet"
+        );
+        return;
+    }
+    // Time for all of them to come before the first gives up.
+    shop.db
+        .execute(format!("alter role holdfast_app in database {} set lock_timeout = '6s'", shop.db.name()))
+        .await;
+    let sandboxes = warm(&shop, 6).await;
     let held = shop.hold(0).await;
     let mut waiting = Vec::new();
     for (n, sandbox) in sandboxes.into_iter().enumerate() {
