@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use reaper::{INBOX_SQL, KEYS_SQL, Limits, Retention, Summary, run_once};
+use reaper::{INBOX_SQL, KEYS_SQL, Limits, Retention, SNAPSHOTS_SQL, Summary, run_once};
 use shared::testing::{Seed, TestDb};
 use sqlx::{Connection, Executor, PgConnection, SqlSafeStr};
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ async fn what_is_older_than_promised_goes_and_the_rest_stays() {
     let summary = run_once(&db.worker(), Retention::default(), Limits::default(), Instant::now() + MINUTE)
         .await
         .unwrap();
-    assert_eq!(summary, Summary { keys: 6, inbox: 2, outbox: 2, more: false });
+    assert_eq!(summary, Summary { keys: 6, inbox: 2, outbox: 2, ..Summary::default() });
     assert_eq!(counts(&db).await, (2, 6, 6));
     let again = run_once(&db.worker(), Retention::default(), Limits::default(), Instant::now() + MINUTE)
         .await
@@ -58,10 +58,10 @@ async fn what_is_older_than_promised_goes_and_the_rest_stays() {
 async fn a_shorter_retention_than_promised_is_not_taken() {
     let db = TestDb::create().await;
     fill(&db, &["23 h 59 min", "29 d 23 h"], 1).await;
-    let hasty = Retention::new(0, 1, 1);
-    assert_eq!(hasty, Retention { keys_hours: 24, inbox_days: 30, outbox_days: 1 });
+    let hasty = Retention::new(0, 1, 1, 1);
+    assert_eq!(hasty, Retention { keys_hours: 24, inbox_days: 30, outbox_days: 1, snapshot_days: 1 });
     let summary = run_once(&db.worker(), hasty, Limits::default(), Instant::now() + MINUTE).await.unwrap();
-    assert_eq!(summary, Summary { keys: 1, inbox: 0, outbox: 1, more: false });
+    assert_eq!(summary, Summary { keys: 1, outbox: 1, ..Summary::default() });
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_pending_dead_or_discarded_outbox_row_is_never_touched() {
     )
     .await;
     let summary =
-        run_once(&db.worker(), Retention::new(24, 30, 0), Limits::default(), Instant::now() + MINUTE)
+        run_once(&db.worker(), Retention::new(24, 30, 0, 400), Limits::default(), Instant::now() + MINUTE)
             .await
             .unwrap();
     assert_eq!(summary.outbox, 1);
@@ -87,6 +87,22 @@ async fn a_pending_dead_or_discarded_outbox_row_is_never_touched() {
         .await
         .unwrap();
     assert_eq!(left, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_snapshot_is_kept_for_its_days_and_then_goes() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    db.execute(format!(
+        "insert into inventory_snapshot (tenant_id, sku_id, snapshot_date, on_hand)
+         select '{}', '{}', current_date - age, 6 from unnest(array[0, 90, 91, 92]) age",
+        tenant.id, tenant.skus[0]
+    ))
+    .await;
+    let (limits, soon) = (Limits { batch: 1, ..Limits::default() }, Instant::now() + MINUTE);
+    let summary = run_once(&db.worker(), Retention::new(24, 30, 30, 90), limits, soon).await.unwrap();
+    assert_eq!(summary, Summary { snapshots: 2, ..Summary::default() });
+    assert_eq!(db.count("inventory_snapshot where snapshot_date >= current_date - 90").await, 2);
 }
 
 #[tokio::test]
@@ -113,7 +129,7 @@ async fn it_works_in_batches_and_ends_in_its_time_with_more_to_do() {
     lock.rollback().await.unwrap();
 
     let summary = run_once(&worker, Retention::default(), limits, Instant::now() + MINUTE).await.unwrap();
-    assert_eq!(summary, Summary { keys: 150, inbox: 250, outbox: 250, more: false });
+    assert_eq!(summary, Summary { keys: 150, inbox: 250, outbox: 250, ..Summary::default() });
     assert_eq!(counts(&db).await, (0, 0, 0));
 }
 
@@ -149,7 +165,7 @@ async fn two_at_once_share_the_work_and_rows_in_use_are_passed_over() {
 async fn every_statement_prepares_as_the_worker() {
     let db = TestDb::create().await;
     let mut worker = PgConnection::connect(&db.worker_url).await.unwrap();
-    for sql in [KEYS_SQL, INBOX_SQL] {
+    for sql in [KEYS_SQL, INBOX_SQL, SNAPSHOTS_SQL] {
         (&mut worker).prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 }
