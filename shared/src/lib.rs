@@ -1,43 +1,22 @@
-//! Holdfast's shared crate: what every function stands on. Modules carry the name of what they are responsible for;
-//! see ARCHITECTURE.md for the map.
+//! What every function stands on, in wings by responsibility. A wing may use those below it and never one above:
+//!
+//! ```text
+//! operations   what an operator changes: destinations, dead letters, exceptions
+//! domain       what is promised and sold: orders, stock, styles, invoices, reads
+//! webhooks     what senders tell: signature, reading, inbox        delivery   what goes out: claim, send, settle
+//! idempotency  a repeat is harmless: key, claim, endpoint
+//! http         from an event to a request, from an answer to a response; who is calling
+//! db           the connection, and the one way to call SQL
+//! runtime      environment variables, logs, metrics
+//! ```
+//!
+//! `xtask/tests/tidy.rs` holds the direction; ARCHITECTURE.md has the picture.
 
-pub mod address;
-pub mod auth;
-pub mod config;
 pub mod db;
 pub mod delivery;
-pub mod destinations;
-pub mod documents;
-pub mod email;
-pub mod endpoint;
-pub mod error;
-pub mod exceptions;
-pub mod fields;
+pub mod domain;
 pub mod http;
 pub mod idempotency;
-pub mod inbox;
-pub mod json;
-pub mod jwt;
-pub mod key;
-#[cfg(feature = "aws")]
-pub mod mailer;
-pub mod metrics;
-#[cfg(feature = "migrate")]
-pub mod migrate;
-pub mod orders;
-pub mod outbox;
-pub mod outbox_admin;
-pub mod reads;
-#[cfg(feature = "aws")]
-pub mod scheduler;
-pub mod settlement;
-pub mod shopify;
-pub mod shopify_push;
-pub mod signature;
-pub mod stock;
-pub mod stripe;
-pub mod styles;
-pub mod telemetry;
-#[cfg(feature = "testing")]
-pub mod testing;
-pub mod threepl;
+pub mod operations;
+pub mod runtime;
+pub mod webhooks;

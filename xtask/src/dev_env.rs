@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::secrets::TokenIssuer;
+use crate::tokens::TokenIssuer;
 use crate::workspace::Workspace;
 
 /// What the file holds.

@@ -1,3 +1,9 @@
-//! What the commands share with integration tests: Lambda's side of a function.
+//! What the commands and the bench share: where things are, the local PostgreSQL, processes, Python tools, ports, tokens.
 
-pub mod emulator;
+pub mod dev_env;
+pub mod ports;
+pub mod postgres;
+pub mod process;
+pub mod python;
+pub mod tokens;
+pub mod workspace;

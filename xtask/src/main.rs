@@ -1,26 +1,18 @@
-//! `cargo xtask …`: what a developer or operator runs from the project's root. One module per command; this file only
-//! dispatches.
+//! `cargo xtask …`: what a developer runs from the project's root. One module per command; this file only dispatches.
 
-mod admin;
 mod bench;
 mod dev;
-mod dev_env;
-mod master_data;
-mod migrate;
-mod optimized;
 mod partner;
-mod postgres;
-mod process;
-mod python;
 mod scenario;
-mod secrets;
 mod send;
 mod test;
-mod workspace;
 
 use std::process::ExitCode;
 
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use xtask::dev_env::DevEnv;
+use xtask::workspace::Workspace;
 
 /// The commands of Holdfast.
 #[derive(Parser)]
@@ -37,17 +29,22 @@ enum Command {
     /// Set up what is missing and run every check.
     Test(test::Args),
     /// Measure allocate against what it stands on and against the textbook; print ratios, write `.local/bench.json`.
-    Bench(bench::Args),
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// `--help` tells what can be measured.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Create a tenant with stock and orders in the running stack; print it as JSON.
     Scenario(scenario::Args),
-    /// Tenants, users, API keys, shops and 3PL accounts; CSV import.
+    /// `holdfast admin`, for the database of `DATABASE_URL` or else the running stack's.
     #[command(subcommand)]
-    Admin(admin::Command),
+    Admin(holdfast::admin::Command),
     /// Sign a payload as Stripe, Shopify or a 3PL would, and post it to the running stack.
     #[command(subcommand)]
     Send(send::Command),
-    /// Migrate the database of `DATABASE_URL`: roles, numbered migrations, functions.
-    Migrate,
+    /// `holdfast migrate`, for the database of `DATABASE_URL`.
+    Migrate(holdfast::migrate::Args),
 }
 
 #[tokio::main]
@@ -55,38 +52,36 @@ async fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Dev(args) => dev::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(args).await,
-        Command::Bench(_) if cfg!(debug_assertions) => Err(optimized::run_again()),
-        Command::Bench(args) => bench::run(args).await,
+        Command::Bench { args } => Err(bench::become_the_bench(&args)),
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
-        Command::Admin(command) => admin::run(command).await.map(|()| ExitCode::SUCCESS),
+        Command::Admin(command) => admin(command).await.map(|()| ExitCode::SUCCESS),
         Command::Send(command) => send::run(command).await.map(|()| ExitCode::SUCCESS),
-        Command::Migrate => migrate::run().await.map(|()| ExitCode::SUCCESS),
+        Command::Migrate(args) => migrate(args).await.map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("error: {}", told(&error));
+        eprintln!("error: {}", holdfast::one_line(&error));
         ExitCode::FAILURE
     })
 }
 
-/// An error and its causes on one line; a cause that the words before it already hold is not said again.
-fn told(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
-        "" => cause,
-        before if before.contains(&cause) => said,
-        _ => format!("{said}: {cause}"),
-    })
+fn database_url() -> Option<String> {
+    std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty())
 }
 
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-mod tests {
-    use anyhow::{Context, anyhow};
+async fn admin(command: holdfast::admin::Command) -> Result<()> {
+    let url = match database_url() {
+        Some(url) => url,
+        None => {
+            let stack = DevEnv::read(&Workspace::open()?).context("DATABASE_URL is not set")?;
+            stack.get("DATABASE_URL")?.to_owned()
+        }
+    };
+    holdfast::admin::run(&url, command).await
+}
 
-    #[test]
-    fn a_cause_is_told_once() {
-        let error = anyhow!("no route").context("cannot connect: no route").context("migrating");
-        assert_eq!(super::told(&error), "migrating: cannot connect: no route");
-        let error = Err::<(), _>(anyhow!("disk full")).context("cannot write").unwrap_err();
-        assert_eq!(super::told(&error), "cannot write: disk full");
-    }
+async fn migrate(args: holdfast::migrate::Args) -> Result<()> {
+    let url = database_url().context(
+        "DATABASE_URL is not set: it names the database and its owner, postgres://user:password@host/database",
+    )?;
+    holdfast::migrate::run(&url, args).await
 }

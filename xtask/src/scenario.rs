@@ -8,10 +8,10 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use crate::dev_env::DevEnv;
-use crate::master_data::{self, Orders, Style, User};
-use crate::secrets;
-use crate::workspace::Workspace;
+use holdfast::master_data::{self, Orders, Style, User};
+use holdfast::secrets;
+use xtask::dev_env::DevEnv;
+use xtask::workspace::Workspace;
 
 /// From here on fresh statistics pay: a plan made for an empty table is slow on this many lines.
 const ANALYZE_FROM_LINES: usize = 10_000;

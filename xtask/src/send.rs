@@ -9,8 +9,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use sha2::Sha256;
 
-use crate::dev_env::DevEnv;
-use crate::workspace::Workspace;
+use xtask::dev_env::DevEnv;
+use xtask::workspace::Workspace;
 
 /// Who sends, and what.
 #[derive(clap::Subcommand)]

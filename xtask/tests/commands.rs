@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use shared::testing::TestDb;
+use testing::TestDb;
 
 fn xtask(db: &TestDb, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask")).args(args).env("DATABASE_URL", &db.owner_url).output().unwrap()

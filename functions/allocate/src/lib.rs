@@ -2,26 +2,28 @@
 //! database, in which claim, checks, moves, ledger, events and the recorded answer commit together.
 
 use lambda_http::{Body, Request, Response};
-use shared::auth::Scope;
-use shared::endpoint::Endpoint;
-use shared::error::Problem;
-use shared::http::{Answer, Incoming};
-use shared::idempotency::once_fused;
-use shared::orders::order_id;
-use shared::stock;
+use shared::domain::stock;
+use shared::http::auth::Scope;
+use shared::http::event::Answer;
+use shared::http::problem::Problem;
+use shared::http::route::{Access, Matched, Route};
+use shared::idempotency::endpoint::Endpoint;
+use shared::idempotency::once::once_fused;
+
+/// Its routes.
+pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
+    "POST",
+    "/orders/{orderId}/allocate",
+    Access::Scope(Scope::OrdersWrite),
+    |endpoint, request| Box::pin(allocate(endpoint, request)),
+)];
 
 /// Serves one event.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
-    let incoming = Incoming::read(request);
-    endpoint.respond(&incoming, allocate(endpoint, &incoming)).await
+    endpoint.serve(endpoint, ROUTES, request).await
 }
 
-async fn allocate(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {
-    let ["orders", id, "allocate"] = incoming.route()[..] else {
-        return Err(Problem::not_found());
-    };
-    let order = order_id(id);
-    let path = order.clone().map(|order| format!("/orders/{order}/allocate"));
-    let (call, lines) = endpoint.mutation(incoming, Scope::OrdersWrite, path, stock::read_lines).await?;
-    once_fused(&endpoint.db, stock::ALLOCATE, &call, stock::arguments(order?, &lines)).await
+async fn allocate(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let (call, lines) = endpoint.mutation(request, stock::read_lines).await?;
+    once_fused(&endpoint.db, &call, stock::allocate(request.id("orderId")?, &lines)).await
 }

@@ -5,7 +5,7 @@ use lambda_http::{Error, Request, service_fn};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    shared::telemetry::init();
+    shared::runtime::telemetry::init();
     let console = Console::cold_start().await?;
     lambda_http::run(service_fn(async |request: Request| {
         Ok::<_, Error>(console::handle(&console, request).await)

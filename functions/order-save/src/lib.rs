@@ -2,63 +2,43 @@
 //! `POST /orders/{orderId}/cancel`: gives back all that the order holds and ends it. Each is one keyed transaction; the
 //! compare-and-swap is `holdfast.save_order`.
 
-use http::Method;
 use lambda_http::{Body, Request, Response};
-use shared::auth::Scope;
-use shared::endpoint::Endpoint;
-use shared::error::Problem;
-use shared::http::{Answer, Incoming};
-use shared::idempotency::once;
-use shared::orders::{self, order_id};
+use shared::domain::orders;
+use shared::http::auth::Scope;
+use shared::http::event::Answer;
+use shared::http::fields::read_empty;
+use shared::http::problem::Problem;
+use shared::http::route::{Access, Matched, Route};
+use shared::idempotency::endpoint::Endpoint;
+use shared::idempotency::once::once;
+
+const WRITES: Access = Access::Scope(Scope::OrdersWrite);
+
+/// Its routes.
+pub const ROUTES: &[Route<Endpoint>] = &[
+    Route::new("POST", "/orders", WRITES, |endpoint, request| Box::pin(create(endpoint, request))),
+    Route::new("PATCH", "/orders/{orderId}", WRITES, |endpoint, request| Box::pin(save(endpoint, request))),
+    Route::new("POST", "/orders/{orderId}/cancel", WRITES, |endpoint, request| {
+        Box::pin(cancel(endpoint, request))
+    }),
+];
 
 /// Serves one event.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
-    let incoming = Incoming::read(request);
-    endpoint.respond(&incoming, route(endpoint, &incoming)).await
+    endpoint.serve(endpoint, ROUTES, request).await
 }
 
-async fn route(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {
-    match (&incoming.method, &incoming.route()[..]) {
-        (&Method::POST, ["orders"]) => create(endpoint, incoming).await,
-        (&Method::PATCH, ["orders", id]) => save(endpoint, incoming, id).await,
-        (&Method::POST, ["orders", id, "cancel"]) => cancel(endpoint, incoming, id).await,
-        (_, ["orders"] | ["orders", _, "cancel"]) => Err(Problem::method_not_allowed("POST")),
-        (_, ["orders", _]) => Err(Problem::method_not_allowed("PATCH")),
-        _ => Err(Problem::not_found()),
-    }
+async fn create(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let (call, fields) = endpoint.mutation(request, orders::read_create).await?;
+    once(&endpoint.db, &call, orders::create(&fields)).await
 }
 
-async fn create(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {
-    let path = Ok("/orders".into());
-    let (call, fields) = endpoint.mutation(incoming, Scope::OrdersWrite, path, orders::read_create).await?;
-    once(&endpoint.db, &call, &fields, |connection, call, fields| {
-        Box::pin(orders::create(connection, call, fields))
-    })
-    .await
+async fn save(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let (call, (fields, precondition)) = endpoint.versioned_mutation(request, orders::read_save).await?;
+    once(&endpoint.db, &call, orders::save(request.id("orderId")?, &precondition, &fields)).await
 }
 
-async fn save(endpoint: &Endpoint, incoming: &Incoming, id: &str) -> Result<Answer, Problem> {
-    let order = order_id(id);
-    let path = order.clone().map(|order| format!("/orders/{order}"));
-    let (call, (fields, precondition)) =
-        endpoint.versioned_mutation(incoming, Scope::OrdersWrite, path, orders::read_save).await?;
-    once(
-        &endpoint.db,
-        &call,
-        &(order?, precondition, fields),
-        |connection, call, (order, precondition, fields)| {
-            Box::pin(orders::save(connection, call, *order, precondition, fields))
-        },
-    )
-    .await
-}
-
-async fn cancel(endpoint: &Endpoint, incoming: &Incoming, id: &str) -> Result<Answer, Problem> {
-    let order = order_id(id);
-    let path = order.clone().map(|order| format!("/orders/{order}/cancel"));
-    let (call, ()) = endpoint.mutation(incoming, Scope::OrdersWrite, path, orders::read_empty).await?;
-    once(&endpoint.db, &call, &order?, |connection, call, order| {
-        Box::pin(orders::cancel(connection, call, *order))
-    })
-    .await
+async fn cancel(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let (call, ()) = endpoint.mutation(request, read_empty).await?;
+    once(&endpoint.db, &call, orders::cancel(request.id("orderId")?)).await
 }

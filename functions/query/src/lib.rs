@@ -3,59 +3,43 @@
 //!
 //! Never 304: allocation changes an order's body without changing its version.
 
-use http::Method;
 use lambda_http::{Body, Request, Response};
-use shared::auth::Scope;
-use shared::endpoint::Endpoint;
-use shared::error::Problem;
-use shared::fields::uuid;
-use shared::http::{Answer, Incoming, MAX_BODY_BYTES};
-use shared::orders::order_id;
-use shared::reads::{Read, health};
-use uuid::Uuid;
+use shared::domain::reads;
+use shared::http::auth::Scope;
+use shared::http::event::Answer;
+use shared::http::problem::Problem;
+use shared::http::query::Query;
+use shared::http::route::{Access, Route};
+use shared::idempotency::endpoint::Endpoint;
+
+const READS: Access = Access::Scope(Scope::OrdersRead);
+
+/// Its routes.
+pub const ROUTES: &[Route<Endpoint>] = &[
+    Route::new("GET", "/health", Access::Open, |endpoint, _| Box::pin(health(endpoint))),
+    Route::new("GET", "/orders", READS, |e, r| Box::pin(e.read(r, |r| reads::orders(r.query())))),
+    Route::new("GET", "/orders/{orderId}", READS, |e, r| {
+        Box::pin(e.read(r, |r| Ok(Query::one("order", r.id("orderId")?))))
+    }),
+    Route::new("GET", "/skus", READS, |e, r| Box::pin(e.read(r, |r| reads::skus(r.query())))),
+    Route::new("GET", "/skus/{skuId}", READS, |e, r| {
+        Box::pin(e.read(r, |r| Ok(Query::one("sku", r.id("skuId")?))))
+    }),
+    Route::new("GET", "/styles/{styleId}", READS, |e, r| {
+        Box::pin(e.read(r, |r| Ok(Query::one("style", r.id("styleId")?))))
+    }),
+    Route::new("GET", "/customers", READS, |e, r| Box::pin(e.read(r, |r| reads::customers(r.query())))),
+    Route::new("GET", "/invoices/{invoiceId}", READS, |e, r| {
+        Box::pin(e.read(r, |r| Ok(Query::one("invoice", r.id("invoiceId")?))))
+    }),
+];
 
 /// Serves one event.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
-    let incoming = Incoming::read(request);
-    endpoint.respond(&incoming, query(endpoint, &incoming)).await
+    endpoint.serve(endpoint, ROUTES, request).await
 }
 
-async fn query(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {
-    let parameters = &incoming.query;
-    let read = match incoming.route()[..] {
-        ["health"] => Ok(None),
-        ["orders"] => Read::orders(parameters).map(Some),
-        ["orders", id] => order_id(id).map(Read::Order).map(Some),
-        ["skus"] => Read::skus(parameters).map(Some),
-        ["skus", id] => path_id(id).map(Read::Sku).map(Some),
-        ["styles", id] => path_id(id).map(Read::Style).map(Some),
-        ["customers"] => Read::customers(parameters).map(Some),
-        ["invoices", id] => path_id(id).map(Read::Invoice).map(Some),
-        _ => return Err(Problem::not_found()),
-    };
-    if incoming.method != Method::GET {
-        return Err(Problem::method_not_allowed("GET"));
-    }
-    let Some(read) = read.transpose() else {
-        return alive(endpoint).await;
-    };
-    let read = if incoming.body.len() > MAX_BODY_BYTES { Err(Problem::body_too_large()) } else { read };
-    let (caller, read) = endpoint.reader(incoming, Scope::OrdersRead, read).await?;
-    read.answer(&endpoint.db, &caller).await
-}
-
-fn path_id(segment: &str) -> Result<Uuid, Problem> {
-    uuid(segment).ok_or_else(Problem::not_found)
-}
-
-async fn alive(endpoint: &Endpoint) -> Result<Answer, Problem> {
-    health(&endpoint.db).await?;
-    Ok(Answer {
-        status: 200,
-        body: br#"{"ok":true}"#.to_vec(),
-        content_type: "application/json".into(),
-        etag: None,
-        location: None,
-        replayed: false,
-    })
+async fn health(endpoint: &Endpoint) -> Result<Answer, Problem> {
+    reads::health(&endpoint.db).await?;
+    Ok(Answer::new(200, "application/json", r#"{"ok":true}"#))
 }

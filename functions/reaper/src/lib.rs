@@ -9,25 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lambda_runtime::LambdaEvent;
 use serde::Serialize;
-use serde_json::Value;
-use shared::config::{ConfigError, DatabaseConfig, optional};
-use shared::db::{Db, DbError};
-use shared::outbox;
-use sqlx::PgConnection;
+use serde_json::{Value, json};
+use shared::db::call::Statement;
+use shared::db::connection::{Db, DbError};
+use shared::runtime::config::{ConfigError, DatabaseConfig, optional};
+use sqlx::Row;
 use tokio::time::Instant;
-
-/// Deletes recorded answers older than `$1` hours; at most `$2`.
-pub const KEYS_SQL: &str = "delete from idempotency_key where ctid = any (array(\
-     select ctid from idempotency_key where created_at < now() - make_interval(hours => $1) \
-     order by created_at limit $2 for update skip locked))";
-/// Deletes received webhooks older than `$1` days; at most `$2`. The business ids beneath keep late ones harmless.
-pub const INBOX_SQL: &str = "delete from webhook_inbox where ctid = any (array(\
-     select ctid from webhook_inbox where received_at < now() - make_interval(days => $1) \
-     order by received_at limit $2 for update skip locked))";
-/// Deletes inventory snapshots of days more than `$1` days ago; at most `$2`.
-pub const SNAPSHOTS_SQL: &str = "delete from inventory_snapshot where ctid = any (array(\
-     select ctid from inventory_snapshot where snapshot_date < current_date - $1::int \
-     order by snapshot_date limit $2 for update skip locked))";
 
 /// Keys are promised to be kept this long.
 const KEY_RETENTION_MIN_HOURS: i32 = 24;
@@ -105,7 +92,7 @@ impl Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Rows of one statement: some tens of milliseconds.
-    pub batch: i64,
+    pub batch: u64,
     /// No statement begins later than this before the deadline: longer than the role's `statement_timeout`.
     pub margin: Duration,
 }
@@ -132,7 +119,7 @@ pub struct Summary {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum Table {
     Keys,
     Inbox,
     Outbox,
@@ -150,53 +137,40 @@ pub async fn run_once(
     deadline: Instant,
 ) -> Result<Summary, DbError> {
     let mut summary = Summary::default();
-    let mut left = vec![Kind::Keys, Kind::Inbox, Kind::Outbox, Kind::Snapshots];
+    let mut left = vec![Table::Keys, Table::Inbox, Table::Outbox, Table::Snapshots];
     let last_start = deadline.checked_sub(limits.margin);
     while !left.is_empty() {
-        for kind in std::mem::take(&mut left) {
+        for table in std::mem::take(&mut left) {
             if last_start.is_none_or(|last_start| Instant::now() >= last_start) {
                 summary.more = true;
                 return Ok(summary);
             }
-            let deleted = db
-                .run_prepared(&(kind, db.persistent(), retention, limits.batch), |connection, asked| {
-                    let (kind, persistent, retention, batch) = *asked;
-                    Box::pin(async move {
-                        Ok(delete_batch(connection, kind, persistent, retention, batch).await?)
-                    })
-                })
-                .await?;
-            match kind {
-                Kind::Keys => summary.keys += deleted,
-                Kind::Inbox => summary.inbox += deleted,
-                Kind::Outbox => summary.outbox += deleted,
-                Kind::Snapshots => summary.snapshots += deleted,
+            let deleted = delete_batch(db, table, retention, limits.batch).await?;
+            match table {
+                Table::Keys => summary.keys += deleted,
+                Table::Inbox => summary.inbox += deleted,
+                Table::Outbox => summary.outbox += deleted,
+                Table::Snapshots => summary.snapshots += deleted,
             }
-            if i64::try_from(deleted).is_ok_and(|deleted| deleted >= limits.batch) {
-                left.push(kind);
+            if deleted >= limits.batch {
+                left.push(table);
             }
         }
     }
     Ok(summary)
 }
 
-async fn delete_batch(
-    connection: &mut PgConnection,
-    kind: Kind,
-    persistent: bool,
-    retention: Retention,
-    batch: i64,
-) -> Result<u64, sqlx::Error> {
-    let (sql, age) = match kind {
-        Kind::Keys => (KEYS_SQL, retention.keys_hours),
-        Kind::Inbox => (INBOX_SQL, retention.inbox_days),
-        Kind::Snapshots => (SNAPSHOTS_SQL, retention.snapshot_days),
-        Kind::Outbox => {
-            return outbox::reap_delivered(connection, persistent, retention.outbox_days, batch).await;
-        }
+/// Deletes the oldest rows of a table that are past their time, at most `batch`; returns how many.
+async fn delete_batch(db: &Db, table: Table, retention: Retention, batch: u64) -> Result<u64, DbError> {
+    let (name, age) = match table {
+        Table::Keys => ("idempotency_key", retention.keys_hours),
+        Table::Inbox => ("webhook_inbox", retention.inbox_days),
+        Table::Outbox => ("outbox", retention.outbox_days),
+        Table::Snapshots => ("inventory_snapshot", retention.snapshot_days),
     };
-    let deleted = sqlx::query(sql).bind(age).bind(batch).persistent(persistent).execute(connection).await?;
-    Ok(deleted.rows_affected())
+    let argument = json!({"table": name, "age": age, "limit": batch});
+    let row = db.call_one(&Statement::new("holdfast.reap", argument)).await?;
+    Ok(u64::try_from(row.try_get::<i64, _>("reap")?).unwrap_or(0))
 }
 
 /// One invocation; whatever the event says.

@@ -1,11 +1,11 @@
 //! Wiring: configuration, connection, run.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use shared::db::Db;
+use shared::db::connection::Db;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    shared::telemetry::init();
+    shared::runtime::telemetry::init();
     let config = reaper::Config::from_env()?;
     let db = Db::new(&config.database)?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<serde_json::Value>| {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use reaper::{INBOX_SQL, KEYS_SQL, Limits, Retention, SNAPSHOTS_SQL, Summary, run_once};
-use shared::testing::{Seed, TestDb};
 use sqlx::{Connection, Executor, PgConnection, SqlSafeStr};
+use testing::{Seed, TestDb};
 use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -4,19 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shared::db::DbError;
-use shared::delivery::{Attempt, retry_delay};
-use shared::outbox::{self, ClaimRequest, Claimed, Kind, LeaseTerms};
-use shared::settlement::{self, Outcome, Settlement};
-use shared::shopify_push::Pushed;
+use shared::db::connection::DbError;
+use shared::delivery::attempt::Attempt;
+use shared::delivery::outbox::{self, ClaimRequest, Claimed, DestinationKind, LeaseTerms};
+use shared::delivery::settlement::{self, Settlement, Transition};
+use shared::delivery::shopify_items::{self, LearnedItem};
+use shared::delivery::shopify_push::Pushed;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use uuid::Uuid;
 
-use crate::floors::Floors;
 use crate::lanes::Lanes;
 use crate::parcels::{Carrier, Parcel, bundle};
 use crate::times::BatchTimes;
+use crate::watermarks::Watermarks;
 use crate::{DrainError, Relay, Summary};
 
 /// Tries to settle a set before the drain gives up; `Db::run` reconnects within each.
@@ -24,13 +25,13 @@ const SETTLE_TRIES: u32 = 3;
 /// Between two tries.
 const SETTLE_PAUSE: Duration = Duration::from_millis(300);
 
-/// Looks while nothing is due take no more than one part in so many of the time, however long one takes.
-const LOOK_PAUSES: u32 = 4;
-/// And looks for lost rows, which have been lost for a while anyway.
-const LOST_LOOK_PAUSES: u32 = 10;
+/// After an idle poll that took t, wait this many times t, or `look_every` if that is longer.
+const IDLE_POLL_PAUSES: u32 = 4;
+/// The same after a poll for lost rows, which have been lost for a while anyway.
+const LOST_POLL_PAUSES: u32 = 10;
 
 /// Queues of ordered destinations that one sweep looks at.
-const SWEEP_STEPS: i32 = 200;
+const SWEEP_STEPS: u32 = 200;
 
 /// An attempt that has ended.
 struct Ended {
@@ -53,10 +54,10 @@ struct Drain<'r> {
     lanes: Lanes,
     under_way: JoinSet<Ended>,
     settlements: Vec<Settlement>,
-    floors: Floors,
+    watermarks: Watermarks,
     times: BatchTimes,
-    /// Tenant, destination, SKU, and which inventory item it is.
-    learned: Vec<(Uuid, Uuid, Uuid, String)>,
+    /// What shops said their inventory items are, to be kept.
+    learned: Vec<LearnedItem>,
     /// How far the sweep of ordered queues has come.
     swept: (Uuid, Uuid),
     /// Whether time was up before everything was done.
@@ -90,7 +91,7 @@ pub(crate) async fn drain(
         lanes: Lanes::new(limits.in_flight, limits.in_flight_each),
         under_way: JoinSet::new(),
         settlements: Vec::new(),
-        floors: Floors::default(),
+        watermarks: Watermarks::default(),
         times: BatchTimes::default(),
         learned: Vec::new(),
         swept: (Uuid::nil(), Uuid::nil()),
@@ -153,30 +154,23 @@ impl Drain<'_> {
     async fn claim(&mut self) -> Result<(), DbError> {
         let limits = &self.relay.limits;
         let (begun, db) = (Instant::now(), &self.relay.db);
-        let (busy, room) = self.lanes.busy();
-        let (floor_of, floor_secs) = self.floors.current(begun);
+        let (busy, watermarks) = (self.lanes.busy(), self.watermarks.current(begun));
         let request = ClaimRequest {
             slots: limits.batch.min(self.lanes.free()),
             after: self.after,
             busy: &busy,
-            room: &room,
             room_each: self.lanes.room_each(),
-            floor_of: &floor_of,
-            floor_secs: &floor_secs,
+            watermarks: &watermarks,
             terms: self.terms(),
         };
-        let (claimed, after) = db
-            .run_prepared(&(db.persistent(), request), |connection, (persistent, request)| {
-                Box::pin(async move { Ok(outbox::claim(connection, *persistent, request).await?) })
-            })
-            .await?;
+        let (claimed, after) = outbox::claim(db, &request).await?;
         self.after = after;
         self.idle = claimed.is_empty();
         if self.idle {
-            self.look_at = Instant::now() + limits.look_every.max(begun.elapsed() * LOOK_PAUSES);
+            self.look_at = Instant::now() + limits.look_every.max(begun.elapsed() * IDLE_POLL_PAUSES);
             return Ok(());
         }
-        self.floors.note(&claimed, begun);
+        self.watermarks.note(&claimed, begun);
         self.start(claimed, begun).await
     }
 
@@ -187,12 +181,8 @@ impl Drain<'_> {
         self.none_lost = true;
         self.sweep_order().await?;
         let db = &self.relay.db;
-        let lost = db
-            .run_prepared(&db.persistent(), |connection, persistent| {
-                Box::pin(async move { Ok(outbox::sweep_lost(connection, *persistent).await?) })
-            })
-            .await?;
-        self.lost_look_at = begun + self.relay.limits.look_every.max(begun.elapsed() * LOST_LOOK_PAUSES);
+        let lost = outbox::sweep_lost(db).await?;
+        self.lost_look_at = begun + self.relay.limits.look_every.max(begun.elapsed() * LOST_POLL_PAUSES);
         self.summary.dead_lettered += u64::from(lost.dead_lettered.unsigned_abs());
         if !lost.lost_due {
             return Ok(false);
@@ -201,14 +191,7 @@ impl Drain<'_> {
         if Instant::now() >= self.last_claim {
             return Ok(false);
         }
-        let asked = (db.persistent(), self.lanes.troubled(), self.terms());
-        let suspect = db
-            .run_prepared(&asked, |connection, (persistent, troubled, terms)| {
-                Box::pin(
-                    async move { Ok(outbox::claim_lost(connection, *persistent, troubled, *terms).await?) },
-                )
-            })
-            .await?;
+        let suspect = outbox::claim_lost(db, &self.lanes.troubled(), self.terms()).await?;
         if suspect.is_empty() {
             return Ok(false);
         }
@@ -222,14 +205,7 @@ impl Drain<'_> {
 
     /// Looks at some ordered queues, going round: a head that nobody woke is woken.
     async fn sweep_order(&mut self) -> Result<(), DbError> {
-        let db = &self.relay.db;
-        let (swept, woken) = db
-            .run_prepared(&(db.persistent(), self.swept), |connection, (persistent, from)| {
-                Box::pin(async move {
-                    Ok(outbox::sweep_order(connection, *persistent, *from, SWEEP_STEPS).await?)
-                })
-            })
-            .await?;
+        let (swept, woken) = outbox::sweep_order(&self.relay.db, self.swept, SWEEP_STEPS).await?;
         self.swept = swept.unwrap_or((Uuid::nil(), Uuid::nil()));
         if woken > 0 {
             self.look_now();
@@ -257,12 +233,7 @@ impl Drain<'_> {
         let mut parcels = bundle(claimed);
         let asks: Vec<i64> = parcels.iter().filter_map(Parcel::asks).collect();
         if !asks.is_empty() {
-            let db = &self.relay.db;
-            let mut facts = db
-                .run_prepared(&(db.persistent(), asks), |connection, (persistent, asks)| {
-                    Box::pin(async move { Ok(outbox::facts(connection, *persistent, asks).await?) })
-                })
-                .await?;
+            let mut facts = outbox::facts(&self.relay.db, &asks).await?;
             parcels.iter_mut().for_each(|parcel| parcel.inform(&mut facts));
         }
         let batch = self.times.begin(claimed_at, parcels.len());
@@ -293,31 +264,35 @@ impl Drain<'_> {
         self.times.end(batch, Instant::now());
         let answered = !matches!(pushed.attempt, Attempt::NoAnswer { .. });
         // Changes of a SKU that came while it was being pushed were not claimable until now.
-        let waited_for = newest.kind == Kind::ShopifyInventory;
+        let waited_for = newest.kind == DestinationKind::ShopifyInventory;
         if self.lanes.end(newest.destination_id, answered) || waited_for {
             self.look_now();
         }
         if let Some(item) = pushed.learned {
-            self.learned.push((newest.tenant_id, newest.destination_id, newest.aggregate_id, item));
+            self.learned.push(LearnedItem {
+                tenant_id: newest.tenant_id,
+                destination_id: newest.destination_id,
+                sku_id: newest.aggregate_id,
+                inventory_item_id: item,
+            });
         }
-        for (id, attempts) in &parcel.rows {
-            let outcome = self.outcome(&pushed.attempt, *attempts);
-            self.settlements.push(Settlement { id: *id, token: newest.token, outcome });
+        for id in &parcel.rows {
+            let transition = self.transition(&pushed.attempt);
+            self.settlements.push(Settlement { id: *id, token: newest.token, transition });
         }
     }
 
-    fn outcome(&self, attempt: &Attempt, attempts: i32) -> Outcome {
-        let (error, wait, pause) = match attempt {
-            Attempt::Delivered => return Outcome::Delivered,
-            Attempt::Gone { error } => return Outcome::Gone { error: error.clone() },
-            Attempt::Rejected { error } => return Outcome::Rejected { error: error.clone() },
+    fn transition(&self, attempt: &Attempt) -> Transition {
+        let (error, retry_after, pause) = match attempt {
+            Attempt::Delivered => return Transition::Delivered,
+            Attempt::Gone { error } => return Transition::Gone { error: error.clone() },
+            Attempt::Rejected { error } => return Transition::Rejected { error: error.clone() },
             Attempt::Refused { error, retry_after } => (error, *retry_after, None),
             Attempt::Throttled { error, wait } => (error, Some(*wait), Some(*wait)),
             Attempt::NoAnswer { error } | Attempt::Unsendable { error } => (error, None, None),
         };
         let jitter = (self.relay.ambient.jitter)();
-        let delay = retry_delay(attempts, jitter, self.relay.limits.retry_unit, wait);
-        Outcome::Failed { error: error.clone(), delay, pause }
+        Transition::Failed { error: error.clone(), jitter, retry_after, pause }
     }
 
     /// Waits for all that is under way and settles it as it ends.
@@ -334,22 +309,15 @@ impl Drain<'_> {
         if self.settlements.is_empty() {
             return Ok(());
         }
-        let db = &self.relay.db;
-        let asked = (db.persistent(), std::mem::take(&mut self.settlements), self.relay.limits.breaker);
+        let (db, limits) = (&self.relay.db, &self.relay.limits);
+        let settlements = std::mem::take(&mut self.settlements);
         let mut tries = 0;
         let settled = loop {
             tries += 1;
-            let settled = db
-                .run_prepared(&asked, |connection, (persistent, settlements, breaker)| {
-                    Box::pin(async move {
-                        Ok(settlement::settle(connection, *persistent, settlements, *breaker).await?)
-                    })
-                })
-                .await;
-            match settled {
+            match settlement::settle(db, &settlements, limits.retry_unit, limits.breaker).await {
                 Ok(settled) => break settled,
                 Err(error) if tries < SETTLE_TRIES => {
-                    tracing::warn!(%error, rows = asked.1.len(), "not settled; trying again");
+                    tracing::warn!(%error, rows = settlements.len(), "not settled; trying again");
                     tokio::time::sleep(SETTLE_PAUSE).await;
                 }
                 Err(error) => return Err(error),
@@ -371,25 +339,8 @@ impl Drain<'_> {
 
     /// Keeps what shops said their inventory items are.
     async fn keep_learned(&mut self) -> Result<(), DbError> {
-        let db = &self.relay.db;
-        for learned in std::mem::take(&mut self.learned) {
-            db.run_prepared(
-                &(db.persistent(), learned),
-                |connection, (persistent, (tenant, destination, sku, item))| {
-                    Box::pin(async move {
-                        let kept = outbox::learn_inventory_item(
-                            connection,
-                            *persistent,
-                            *tenant,
-                            *destination,
-                            *sku,
-                            item,
-                        );
-                        Ok(kept.await?)
-                    })
-                },
-            )
-            .await?;
+        for item in std::mem::take(&mut self.learned) {
+            shopify_items::learn(&self.relay.db, &item).await?;
         }
         Ok(())
     }

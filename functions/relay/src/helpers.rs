@@ -1,8 +1,8 @@
 //! More relays when one is not enough: one-time invocations for the next minute.
 
+use aws::scheduler::{Asked, Scheduler};
 use jiff::Timestamp;
 use serde_json::json;
-use shared::scheduler::{Asked, Scheduler};
 
 /// Whom a relay may ask for help.
 #[derive(Clone, Debug)]

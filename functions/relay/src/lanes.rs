@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-/// A destination may hold one slot for so many that are free, and one while any is.
+/// Limit per destination: free slots / 8, at least 1 while any is free.
 const FREE_FOR_EACH: usize = 8;
 
 /// What is under way, by destination.
@@ -75,8 +75,8 @@ impl Lanes {
     }
 
     /// The destinations that have less room than the others, and their room.
-    pub(crate) fn busy(&self) -> (Vec<Uuid>, Vec<i32>) {
-        self.lanes.iter().map(|(id, lane)| (*id, i32::try_from(self.room(lane)).unwrap_or(i32::MAX))).unzip()
+    pub(crate) fn busy(&self) -> Vec<(Uuid, usize)> {
+        self.lanes.iter().map(|(id, lane)| (*id, self.room(lane))).collect()
     }
 
     /// The destinations whose last attempt got no answer.
@@ -100,11 +100,8 @@ mod tests {
         loop {
             let before = lanes.in_flight();
             for id in &ids {
-                let (busy, room) = lanes.busy();
-                let room = busy
-                    .iter()
-                    .position(|b| b == id)
-                    .map_or(lanes.room_each(), |at| usize::try_from(room[at]).unwrap_or(0));
+                let busy = lanes.busy();
+                let room = busy.iter().find(|(b, _)| b == id).map_or(lanes.room_each(), |(_, room)| *room);
                 (0..room.min(20)).for_each(|_| lanes.start(*id));
             }
             if lanes.in_flight() == before {
@@ -130,11 +127,11 @@ mod tests {
         assert!(lanes.any_full());
         let reopened: Vec<bool> = (0..20).map(|_| lanes.end(id, false)).collect();
         assert_eq!(reopened.iter().position(|reopened| *reopened), Some(19), "the last one makes room");
-        assert_eq!((lanes.busy(), lanes.troubled()), ((vec![id], vec![1]), vec![id]));
+        assert_eq!((lanes.busy(), lanes.troubled()), (vec![(id, 1)], vec![id]));
         lanes.start(id);
-        assert_eq!((lanes.busy().1, lanes.any_full()), (vec![0], false), "troubled, not full");
+        assert_eq!((lanes.busy(), lanes.any_full()), (vec![(id, 0)], false), "troubled, not full");
         assert!(lanes.end(id, true));
-        assert_eq!((lanes.busy().0, lanes.room_each()), (vec![], 20));
+        assert_eq!((lanes.busy(), lanes.room_each()), (vec![], 20));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The relay: delivers what the outbox owes. An invocation is one drain, batches until nothing is due, then looks
 //! again every second until its time is nearly up.
 //!
-//! Relies on: [`shared::outbox`] for claims, [`shared::settlement`] for results, [`shared::delivery`] and its like for
+//! Relies on: [`shared::delivery::outbox`] for claims, [`shared::delivery::settlement`] for results, [`shared::delivery::attempt`] and its like for
 //! single attempts.
 //! Promises: at least one delivery of every event, under a stable id; a slow or dead destination does not hold up
 //! another; no transaction is open during a call; nothing is claimed that could not be settled before the deadline;
@@ -11,29 +11,29 @@
 //! Does not promise an order among events elsewhere, nor a single delivery.
 
 mod drain;
-mod floors;
 mod helpers;
 mod lanes;
 mod parcels;
 mod times;
+mod watermarks;
 
 pub use helpers::Helpers;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws::mailer::{Mailer, aws_config};
+use aws::scheduler::Scheduler;
 use jiff::Timestamp;
 use lambda_runtime::LambdaEvent;
 use serde::Serialize;
 use serde_json::Value;
-use shared::address::Guard;
-use shared::config::{ConfigError, DatabaseConfig, optional};
-use shared::db::{Db, DbError};
-use shared::delivery::Sender;
-use shared::mailer::{Mailer, aws_config};
-use shared::metrics::{Line, Unit};
-use shared::outbox;
-use shared::scheduler::Scheduler;
-use shared::settlement::BreakerTerms;
+use shared::db::connection::{Db, DbError};
+use shared::delivery::address::Guard;
+use shared::delivery::attempt::Sender;
+use shared::delivery::outbox;
+use shared::delivery::settlement::BreakerTerms;
+use shared::runtime::config::{ConfigError, DatabaseConfig, optional};
+use shared::runtime::metrics::{Line, Unit};
 use tokio::time::Instant;
 
 use crate::drain::Drained;
@@ -119,7 +119,7 @@ impl Default for Limits {
 }
 
 /// More rows than this are not counted.
-const BACKLOG_MAX: i32 = 20_000;
+const BACKLOG_MAX: u32 = 20_000;
 
 /// What a drain takes from its surroundings. The time of leases and due rows is the database's.
 #[derive(Clone, Copy, Debug)]
@@ -225,11 +225,7 @@ impl Relay {
     async fn conclude(&self, drained: &Drained) {
         let Drained { summary, more, times } = drained;
         let db = &self.db;
-        let backlog = db
-            .run_prepared(&db.persistent(), |connection, persistent| {
-                Box::pin(async move { Ok(outbox::backlog(connection, *persistent, BACKLOG_MAX).await?) })
-            })
-            .await;
+        let backlog = outbox::backlog(db, BACKLOG_MAX).await;
         let (due, oldest_age_secs) = match backlog {
             Ok((due, age_secs)) => (u64::try_from(due).unwrap_or(0), age_secs),
             Err(error) => {

@@ -4,7 +4,7 @@ use lambda_runtime::{Error, LambdaEvent, service_fn};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    shared::telemetry::init();
+    shared::runtime::telemetry::init();
     let config = relay::Config::from_env()?;
     let relay = relay::Relay::new(&config).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<serde_json::Value>| {

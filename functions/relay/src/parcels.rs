@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
+use aws::mailer::Mailer;
 use jiff::Timestamp;
-use shared::delivery::{Attempt, Sender};
-use shared::email::confirmation;
-use shared::mailer::Mailer;
-use shared::outbox::{Claimed, Kind};
-use shared::shopify_push::{Pushed, push};
+use shared::delivery::attempt::{Attempt, Sender};
+use shared::delivery::email::confirmation;
+use shared::delivery::outbox::{Claimed, DestinationKind};
+use shared::delivery::shopify_push::{Pushed, push};
 use uuid::Uuid;
 
 /// One delivery.
 pub(crate) struct Parcel {
     /// The newest of its rows: its id is the delivery's.
     pub(crate) newest: Claimed,
-    /// All its rows and their attempts.
-    pub(crate) rows: Vec<(i64, i32)>,
+    /// All its rows.
+    pub(crate) rows: Vec<i64>,
     /// What a push or a mail is made of.
     facts: Option<String>,
 }
@@ -25,18 +25,18 @@ pub(crate) fn bundle(claimed: Vec<Claimed>) -> Vec<Parcel> {
     let mut parcels: Vec<Parcel> = Vec::with_capacity(claimed.len());
     let mut of_sku: HashMap<(Uuid, Uuid), usize> = HashMap::new();
     for row in claimed {
-        let (sku, this) = ((row.destination_id, row.aggregate_id), (row.id, row.attempts));
-        if row.kind == Kind::ShopifyInventory
+        let (sku, id) = ((row.destination_id, row.aggregate_id), row.id);
+        if row.kind == DestinationKind::ShopifyInventory
             && let Some(parcel) = of_sku.get(&sku).and_then(|index| parcels.get_mut(*index))
         {
-            parcel.rows.push(this);
+            parcel.rows.push(id);
             if row.id > parcel.newest.id {
                 parcel.newest = row;
             }
             continue;
         }
         of_sku.insert(sku, parcels.len());
-        parcels.push(Parcel { newest: row, rows: vec![this], facts: None });
+        parcels.push(Parcel { newest: row, rows: vec![id], facts: None });
     }
     parcels
 }
@@ -44,7 +44,7 @@ pub(crate) fn bundle(claimed: Vec<Claimed>) -> Vec<Parcel> {
 impl Parcel {
     /// The row whose facts it needs.
     pub(crate) fn asks(&self) -> Option<i64> {
-        (self.newest.kind != Kind::Webhook).then_some(self.newest.id)
+        (self.newest.kind != DestinationKind::Webhook).then_some(self.newest.id)
     }
 
     /// Takes its facts out of what was read.
@@ -64,9 +64,9 @@ impl Carrier {
     pub(crate) async fn carry(&self, parcel: &Parcel, now: Timestamp) -> Pushed {
         let facts = parcel.facts.as_deref();
         match parcel.newest.kind {
-            Kind::Webhook => self.sender.attempt(&parcel.newest, now).await.into(),
-            Kind::ShopifyInventory => push(&self.sender, &parcel.newest, facts, now).await,
-            Kind::Email => self.mail(parcel, facts).await.into(),
+            DestinationKind::Webhook => self.sender.attempt(&parcel.newest, now).await.into(),
+            DestinationKind::ShopifyInventory => push(&self.sender, &parcel.newest, facts, now).await,
+            DestinationKind::Email => self.mail(parcel, facts).await.into(),
         }
     }
 

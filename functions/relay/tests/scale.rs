@@ -8,10 +8,10 @@ mod support;
 use std::time::Duration;
 
 use relay::Limits;
-use shared::outbox::{self, ClaimRequest, LeaseTerms};
-use shared::settlement::{self, Outcome, Settlement};
-use shared::testing::{Seed, Tenant, TestDb};
+use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms};
+use shared::delivery::settlement::{self, Outcome, Settlement};
 use sqlx::{Connection as _, PgConnection};
+use testing::{Seed, Tenant, TestDb};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;

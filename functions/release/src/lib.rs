@@ -1,30 +1,29 @@
-//! `POST /orders/{orderId}/release`: gives promised stock back. The wrapped spelling of the same mechanism that
-//! allocate uses fused: claim; the work in the open transaction; record and commit.
+//! `POST /orders/{orderId}/release`: gives promised stock back. The multi-statement variant of the mechanism that allocate
+//! uses in one statement: claim; the work in the open transaction; record and commit.
 
 use lambda_http::{Body, Request, Response};
-use shared::auth::Scope;
-use shared::endpoint::Endpoint;
-use shared::error::Problem;
-use shared::http::{Answer, Incoming};
-use shared::idempotency::once;
-use shared::orders::order_id;
-use shared::stock;
+use shared::domain::stock;
+use shared::http::auth::Scope;
+use shared::http::event::Answer;
+use shared::http::problem::Problem;
+use shared::http::route::{Access, Matched, Route};
+use shared::idempotency::endpoint::Endpoint;
+use shared::idempotency::once::once;
+
+/// Its routes.
+pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
+    "POST",
+    "/orders/{orderId}/release",
+    Access::Scope(Scope::OrdersWrite),
+    |endpoint, request| Box::pin(release(endpoint, request)),
+)];
 
 /// Serves one event.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
-    let incoming = Incoming::read(request);
-    endpoint.respond(&incoming, release(endpoint, &incoming)).await
+    endpoint.serve(endpoint, ROUTES, request).await
 }
 
-async fn release(endpoint: &Endpoint, incoming: &Incoming) -> Result<Answer, Problem> {
-    let ["orders", id, "release"] = incoming.route()[..] else {
-        return Err(Problem::not_found());
-    };
-    let order = order_id(id);
-    let path = order.clone().map(|order| format!("/orders/{order}/release"));
-    let (call, lines) = endpoint.mutation(incoming, Scope::OrdersWrite, path, stock::read_lines).await?;
-    once(&endpoint.db, &call, &(order?, lines), |connection, call, (order, lines)| {
-        Box::pin(stock::give_back(connection, call, *order, lines))
-    })
-    .await
+async fn release(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let (call, lines) = endpoint.mutation(request, stock::read_lines).await?;
+    once(&endpoint.db, &call, stock::release(request.id("orderId")?, &lines)).await
 }

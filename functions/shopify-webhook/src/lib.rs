@@ -1,18 +1,19 @@
 //! `POST /webhooks/shopify`: channel orders and their refunds, and what Shopify asks of every app.
 //!
-//! What an event says is `shared::shopify`; what it comes to is `holdfast.apply_shopify`: each line once, in whatever
+//! What an event says is `shared::webhooks::shopify`; what it comes to is `holdfast.apply_shopify`: each line once, in whatever
 //! order.
 
 use std::time::Duration;
 
-use http::Method;
 use lambda_http::{Body, Request, Response};
-use shared::config::ConfigError;
-use shared::error::Problem;
-use shared::http::{Answer, Incoming};
-use shared::inbox::{Delivery, Reading, Receiver};
-use shared::shopify;
-use shared::signature::{self, Secrets};
+use shared::http::event::Answer;
+use shared::http::problem::Problem;
+use shared::http::route::{Access, Matched, Route};
+use shared::runtime::config::ConfigError;
+use shared::webhooks::inbox::{Delivery, Receiver};
+use shared::webhooks::reading::Reading;
+use shared::webhooks::shopify;
+use shared::webhooks::signature::{self, Secrets};
 
 /// Shopify waits 5 s, its connecting included.
 const DEADLINE: Duration = Duration::from_millis(4_500);
@@ -37,17 +38,19 @@ impl Webhook {
     }
 }
 
+/// Its routes.
+pub const ROUTES: &[Route<Webhook>] =
+    &[Route::new("POST", "/webhooks/shopify", Access::Signature, |webhook, request| {
+        Box::pin(receive(webhook, request))
+    })];
+
 /// Serves one delivery.
 pub async fn handle(webhook: &Webhook, request: Request) -> Response<Body> {
-    let incoming = Incoming::read(request);
-    webhook.receiver.respond(&incoming, receive(webhook, &incoming)).await
+    webhook.receiver.serve(webhook, ROUTES, request).await
 }
 
-async fn receive(webhook: &Webhook, incoming: &Incoming) -> Result<Answer, Problem> {
-    let ["webhooks", "shopify"] = incoming.route()[..] else { return Err(Problem::not_found()) };
-    if incoming.method != Method::POST {
-        return Err(Problem::method_not_allowed("POST"));
-    }
+async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let incoming = request.incoming;
     if !signature::shopify(&webhook.secrets, &incoming.headers, &incoming.body) {
         return Err(Problem::bad_signature());
     }

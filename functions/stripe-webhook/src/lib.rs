@@ -1,17 +1,17 @@
 //! `POST /webhooks/stripe`: payments, refunds and disputes of our invoices.
 //!
-//! What an event says is `shared::stripe`; what it comes to is `holdfast.apply_stripe`: each fact once, in whatever order.
+//! What an event says is `shared::webhooks::stripe`; what it comes to is `holdfast.apply_stripe`: each fact once, in whatever order.
 
 use std::str::FromStr;
 
-use http::Method;
 use lambda_http::{Body, Request, Response};
-use shared::config::{ConfigError, optional};
-use shared::error::Problem;
-use shared::http::{Answer, Incoming};
-use shared::inbox::{Delivery, Receiver, received};
-use shared::signature::{self, Secrets};
-use shared::stripe;
+use shared::http::event::Answer;
+use shared::http::problem::Problem;
+use shared::http::route::{Access, Matched, Route};
+use shared::runtime::config::{ConfigError, optional};
+use shared::webhooks::inbox::{Delivery, Receiver, received};
+use shared::webhooks::signature::{self, Secrets};
+use shared::webhooks::stripe;
 
 /// A sandbox's state.
 pub struct Webhook {
@@ -68,17 +68,19 @@ impl Webhook {
     }
 }
 
+/// Its routes.
+pub const ROUTES: &[Route<Webhook>] =
+    &[Route::new("POST", "/webhooks/stripe", Access::Signature, |webhook, request| {
+        Box::pin(receive(webhook, request))
+    })];
+
 /// Serves one delivery.
 pub async fn handle(webhook: &Webhook, request: Request) -> Response<Body> {
-    let incoming = Incoming::read(request);
-    webhook.receiver.respond(&incoming, receive(webhook, &incoming)).await
+    webhook.receiver.serve(webhook, ROUTES, request).await
 }
 
-async fn receive(webhook: &Webhook, incoming: &Incoming) -> Result<Answer, Problem> {
-    let ["webhooks", "stripe"] = incoming.route()[..] else { return Err(Problem::not_found()) };
-    if incoming.method != Method::POST {
-        return Err(Problem::method_not_allowed("POST"));
-    }
+async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let incoming = request.incoming;
     let now = (webhook.receiver.now)();
     if !signature::stripe(&webhook.secrets, &incoming.headers, &incoming.body, now) {
         return Err(Problem::bad_signature());

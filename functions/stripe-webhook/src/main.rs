@@ -5,7 +5,7 @@ use stripe_webhook::Webhook;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    shared::telemetry::init();
+    shared::runtime::telemetry::init();
     let webhook = Webhook::cold_start().await?;
     lambda_http::run(service_fn(async |request: Request| {
         Ok::<_, Error>(stripe_webhook::handle(&webhook, request).await)

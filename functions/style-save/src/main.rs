@@ -1,11 +1,11 @@
 //! Wiring: configuration, connection, run.
 
 use lambda_http::{Error, Request, service_fn};
-use shared::endpoint::Endpoint;
+use shared::idempotency::endpoint::Endpoint;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    shared::telemetry::init();
+    shared::runtime::telemetry::init();
     let endpoint = Endpoint::cold_start().await?;
     lambda_http::run(service_fn(async |request: Request| {
         Ok::<_, Error>(style_save::handle(&endpoint, request).await)

@@ -1,15 +1,15 @@
 //! `POST /webhooks/3pl/{accountId}`: goods that a 3PL expects, has received and has shipped.
 //!
-//! What an event says is `shared::threepl`; what it comes to is `holdfast.apply_threepl`: each line once, in whatever
+//! What an event says is `shared::webhooks::threepl`; what it comes to is `holdfast.apply_threepl`: each line once, in whatever
 //! order.
 
-use http::Method;
 use lambda_http::{Body, Request, Response};
-use shared::config::ConfigError;
-use shared::error::Problem;
-use shared::http::{Answer, Incoming};
-use shared::inbox::{Delivery, Receiver};
-use shared::{signature, threepl};
+use shared::http::event::Answer;
+use shared::http::problem::Problem;
+use shared::http::route::{Access, Matched, Route};
+use shared::runtime::config::ConfigError;
+use shared::webhooks::inbox::{Delivery, Receiver};
+use shared::webhooks::{signature, threepl};
 
 /// A sandbox's state. Each account has secrets of its own, in the database.
 pub struct Webhook {
@@ -27,19 +27,22 @@ impl Webhook {
     }
 }
 
+/// Its routes.
+pub const ROUTES: &[Route<Webhook>] =
+    &[Route::new("POST", "/webhooks/3pl/{accountId}", Access::Signature, |webhook, request| {
+        Box::pin(receive(webhook, request))
+    })];
+
 /// Serves one delivery.
 pub async fn handle(webhook: &Webhook, request: Request) -> Response<Body> {
-    let incoming = Incoming::read(request);
-    webhook.receiver.respond(&incoming, receive(webhook, &incoming)).await
+    webhook.receiver.serve(webhook, ROUTES, request).await
 }
 
-async fn receive(webhook: &Webhook, incoming: &Incoming) -> Result<Answer, Problem> {
-    let ["webhooks", "3pl", account] = incoming.route()[..] else { return Err(Problem::not_found()) };
-    if incoming.method != Method::POST {
-        return Err(Problem::method_not_allowed("POST"));
-    }
+async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let incoming = request.incoming;
     // An account that is not there has no secret, and so no signature that holds.
-    let secrets = threepl::secrets(&webhook.receiver.db, account).await?;
+    let account = request.text("accountId");
+    let secrets = webhook.receiver.threepl_secrets(account).await?;
     let now = (webhook.receiver.now)();
     let event_id = signature::standard_webhooks(&secrets, &incoming.headers, &incoming.body, now)
         .ok_or_else(Problem::bad_signature)?;

@@ -1,7 +1,7 @@
 //! RFC 8785 by its published vectors, and what strict JSON refuses.
 
 use serde_json::Value;
-use shared::json::{canonical, parse};
+use shared::http::json::{canonical, parse};
 
 use crate::{case, case_json};
 

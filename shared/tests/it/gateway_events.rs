@@ -2,8 +2,8 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use shared::http::Incoming;
-use shared::testing::Event;
+use shared::http::event::Incoming;
+use testing::Event;
 
 use crate::case_json;
 

@@ -1,7 +1,7 @@
 //! Idempotency-Key against the HTTP working group's structured-field vectors and the draft's own examples.
 
 use serde_json::Value;
-use shared::key::parse;
+use shared::idempotency::key::parse;
 
 use crate::case_json;
 

@@ -1,7 +1,7 @@
 //! Ledgers that nobody can rewrite, positions that can be rebuilt from them, and numbers the schema cannot hold.
 
-use shared::testing::{Seed, Shop};
 use sqlx::{AssertSqlSafe, Executor};
+use testing::{Seed, Shop};
 
 async fn refused(shop: &Shop, sql: &str) -> sqlx::Error {
     let mut owner = shop.db.owner().await;

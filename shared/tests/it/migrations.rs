@@ -1,8 +1,8 @@
 //! Migrations: applied again, side by side, and to a database that is full, they change nothing they should not.
 
-use shared::migrate::migrate;
-use shared::testing::{Seed, Shop};
+use holdfast::migrate::migrate;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testing::{Seed, Shop};
 
 const FUNCTIONS: &str =
     "select string_agg(pg_get_functiondef(p.oid), E'\\n' order by p.oid::regprocedure::text)

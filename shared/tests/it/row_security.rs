@@ -1,7 +1,7 @@
 //! Row-level security: a query that forgets its tenant returns nothing, and nobody writes into another's.
 
-use shared::testing::{Seed, Shop, issue_api_key};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use testing::{Seed, Shop, issue_api_key};
 use uuid::Uuid;
 
 async fn rows(connection: &mut PgConnection, sql: String) -> Result<i64, sqlx::Error> {

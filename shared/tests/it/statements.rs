@@ -1,7 +1,7 @@
 //! Every function of schema `holdfast` runs against the migrated schema, so a typo fails before it is deployed.
 
-use shared::testing::{Seed, Shop};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+use testing::{Seed, Shop};
 
 /// Class 42: unknown tables, columns, functions, ambiguous names, wrong types. 42501 (denied) is no typo.
 fn is_typo(error: &sqlx::Error) -> bool {

@@ -135,7 +135,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::dev::ports::local;
+    use xtask::ports::local;
 
     /// What arrived: headers and body.
     type Arrived = (HeaderMap, Vec<u8>);
@@ -234,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_watcher_that_is_gone_is_told() {
-        let gone = local(crate::dev::ports::any_free().unwrap());
+        let gone = local(xtask::ports::any_free().unwrap());
         let port = serve(Side::Callers, local(0), gone).await.unwrap();
         let answer = reqwest::get(format!("http://127.0.0.1:{port}/x")).await.unwrap();
         assert_eq!(answer.status(), 502);

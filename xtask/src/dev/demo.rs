@@ -4,8 +4,8 @@ use anyhow::Result;
 use sqlx::{Connection, PgConnection};
 
 use super::state::State;
-use crate::master_data::{self, Orders, Style, User};
 use crate::partner::webhook_url;
+use holdfast::master_data::{self, Orders, Style, User};
 
 /// Code of the SKU with six on hand.
 pub const SCARCE_CODE: &str = "HARBOR-NVY-M";

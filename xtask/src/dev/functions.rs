@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::process::{self, Group, Step};
-use crate::python::Venv;
-use crate::workspace::{Workspace, remove, write_private};
+use xtask::process::{self, Group, Step};
+use xtask::python::Venv;
+use xtask::workspace::{Workspace, remove, write_private};
 
 /// Instances of each function, so that requests meet as they do in the cloud.
 const INSTANCES: usize = 4;

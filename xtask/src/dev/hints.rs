@@ -5,10 +5,10 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::demo::{PLENTIFUL_CODE, SCARCE_CODE};
-use super::ports::Ports;
 use super::samples;
 use super::state::State;
 use crate::partner::shopify;
+use xtask::ports::Ports;
 
 /// Prints them, fitted to what is left of the demo's stock.
 ///

@@ -4,7 +4,6 @@ mod bridge;
 mod demo;
 mod functions;
 mod hints;
-pub mod ports;
 mod samples;
 mod schedule;
 mod state;
@@ -13,20 +12,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use shared::migrate::{RolePasswords, migrate};
+use holdfast::migrate::{RolePasswords, migrate};
 use sqlx::{Connection, PgConnection};
 
-use crate::dev_env;
 use crate::partner;
-use crate::postgres::{Cluster, Purpose};
-use crate::process::{Step, Stop, is_running};
-use crate::python::Venv;
-use crate::workspace::{Workspace, remove, try_lock, write_private};
+use xtask::dev_env;
+use xtask::postgres::{Cluster, Purpose};
+use xtask::process::{Step, Stop, is_running};
+use xtask::python::Venv;
+use xtask::workspace::{Workspace, remove, try_lock, write_private};
 
 use bridge::Side;
 use functions::Functions;
-use ports::Ports;
 use state::State;
+use xtask::ports::{self, Ports};
 
 /// How the stack runs.
 #[derive(clap::Args)]

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::demo::PLENTIFUL_CODE;
 use super::state::State;
-use crate::workspace::Workspace;
+use xtask::workspace::Workspace;
 
 /// What the demo's customer owes on the sample invoice, in US cents.
 const OWED_MINOR: i64 = 5_000;

@@ -6,8 +6,9 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::secrets::{self, TokenIssuer};
-use crate::workspace::{Workspace, write_private};
+use holdfast::secrets;
+use xtask::tokens::TokenIssuer;
+use xtask::workspace::{Workspace, write_private};
 
 /// Made once, before the database is; readable by this user alone.
 #[derive(Serialize, Deserialize)]

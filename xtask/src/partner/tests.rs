@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use aws_sdk_sesv2::config::{Credentials, SharedCredentialsProvider};
 use relay::Relay;
 use serde_json::json;
-use shared::testing::{Seed, TestDb};
+use testing::{Seed, TestDb};
 
 use super::*;
 
@@ -22,11 +22,11 @@ fn signed(secret: &str, body: &[u8]) -> HeaderMap {
 
 #[test]
 fn only_the_right_secret_and_the_sent_bytes_count_as_signed() {
-    let secret = crate::secrets::webhook_secret();
+    let secret = holdfast::secrets::webhook_secret();
     let headers = signed(&secret, b"{}");
     assert!(signed_with(&secret, &headers, b"{}"));
     assert!(!signed_with(&secret, &headers, b"{ }"));
-    assert!(!signed_with(&crate::secrets::webhook_secret(), &headers, b"{}"));
+    assert!(!signed_with(&holdfast::secrets::webhook_secret(), &headers, b"{}"));
     assert!(!signed_with("no base64", &headers, b"{}"));
 }
 
@@ -43,9 +43,9 @@ fn a_header_sent_twice_is_seen_whole() {
 async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
-    let port = crate::dev::ports::any_free().unwrap();
+    let port = xtask::ports::any_free().unwrap();
     let url = format!("http://127.0.0.1:{port}");
-    let _serving = serve(crate::dev::ports::local(port), &db.owner_url).await.unwrap();
+    let _serving = serve(xtask::ports::local(port), &db.owner_url).await.unwrap();
     let mut ids = Vec::new();
     for (kind, at) in [
         ("webhook", String::new()),
@@ -78,8 +78,8 @@ async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
         .endpoint_url(&environment["AWS_ENDPOINT_URL_SESV2"])
         .build();
     let mut relay = Relay::with(db.worker(), relay::Limits::default(), relay::Ambient::default());
-    relay.guard = shared::address::Guard::allowing("127.0.0.1").unwrap();
-    relay.mailer = Some(shared::mailer::Mailer::new(&aws, None));
+    relay.guard = shared::delivery::address::Guard::allowing("127.0.0.1").unwrap();
+    relay.mailer = Some(aws::mailer::Mailer::new(&aws, None));
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     let summary = relay.run_once(std::time::Duration::ZERO, deadline).await.unwrap();
     // The two events of an allocation at each of three; at the shop and in the mail one of them says nothing.

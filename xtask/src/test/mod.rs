@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::dev::ports::any_free;
-use crate::dev_env::DevEnv;
-use crate::postgres::{Cluster, Purpose};
-use crate::process::{Step, Stop, is_running};
-use crate::python::Venv;
-use crate::workspace::{Workspace, remove};
+use xtask::dev_env::DevEnv;
+use xtask::ports::any_free;
+use xtask::postgres::{Cluster, Purpose};
+use xtask::process::{Step, Stop, is_running};
+use xtask::python::Venv;
+use xtask::workspace::{Workspace, remove};
 
 use pooler::Pooler;
 use steps::{Report, Tests};

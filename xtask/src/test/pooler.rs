@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail};
 use reqwest::Url;
 use tokio::process::Command;
 
-use crate::dev::ports::any_free;
-use crate::process::{self, Group};
-use crate::workspace::{Workspace, remove, write_private};
+use xtask::ports::any_free;
+use xtask::process::{self, Group};
+use xtask::workspace::{Workspace, remove, write_private};
 
 /// Server connections for each role and database.
 const POOL_SIZE: u32 = 2;
-/// Password of both roles in tests; see `shared::testing`.
+/// Password of both roles in tests; see `testing`.
 const ROLE_PASSWORD: &str = "holdfast-test";
 /// Debian keeps it where an ordinary user's PATH does not look.
 const PROGRAMS: [&str; 2] = ["pgbouncer", "/usr/sbin/pgbouncer"];

@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use crate::process::{self, Group};
-use crate::python::Venv;
-use crate::workspace::Workspace;
+use xtask::process::{self, Group};
+use xtask::python::Venv;
+use xtask::workspace::Workspace;
 
 /// What ran, and what did not.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! What a successful allocation answers, and how far quantities and lines may go.
 
 use serde_json::{Value, json};
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key, lines};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Reply, Seed, Shop, fresh_key, lines};
 use uuid::Uuid;
 
 use crate::send;

@@ -1,7 +1,7 @@
 //! Sizes, encodings, paths, and how a problem looks.
 
 use serde_json::{Value, json};
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key, token};
+use testing::{Event, Reply, Seed, Shop, fresh_key, token};
 
 use crate::send;
 

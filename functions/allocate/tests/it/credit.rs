@@ -1,7 +1,7 @@
 //! The credit limit holds whatever runs beside it.
 
 use serde_json::json;
-use shared::testing::{Seed, Shop, fresh_key, lines};
+use testing::{Seed, Shop, fresh_key, lines};
 use uuid::Uuid;
 
 use crate::{at_once, crowd, send, warm};

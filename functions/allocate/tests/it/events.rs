@@ -1,8 +1,8 @@
 //! The ledger lines and the events of an allocation.
 
 use serde_json::{Value, json};
-use shared::testing::{Event, Seed, Shop, issue_api_key, lines};
 use sqlx::Row;
+use testing::{Event, Seed, Shop, issue_api_key, lines};
 use uuid::Uuid;
 
 use crate::send;

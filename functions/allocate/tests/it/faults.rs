@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use shared::testing::{Event, Proxy, Reply, Seed, Shop, fresh_key, issue_api_key};
+use testing::{Event, Proxy, Reply, Seed, Shop, fresh_key, issue_api_key};
 
 use crate::{send, warm};
 

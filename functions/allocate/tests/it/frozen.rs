@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key};
-use xtask::emulator::{Function, Sandbox, event::HttpAnswer};
+use testing::emulator::{Function, Sandbox, event::HttpAnswer};
+use testing::{Event, Reply, Seed, Shop, fresh_key};
 
 use crate::send;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use shared::testing::{Seed, Shop};
+use testing::{Seed, Shop};
 
 use crate::send;
 

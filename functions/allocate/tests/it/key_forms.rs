@@ -1,6 +1,6 @@
 //! How an Idempotency-Key may be written.
 
-use shared::testing::{Event, Seed, Shop};
+use testing::{Event, Seed, Shop};
 
 use crate::send;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use shared::testing::{Seed, Shop, fresh_key};
+use testing::{Seed, Shop, fresh_key};
 
 use crate::{at_once, crowd, send, warm};
 

@@ -1,7 +1,7 @@
 //! The rows of the contract's idempotency table that need no race.
 
 use serde_json::json;
-use shared::testing::{Event, Reply, Seed, Shop, token};
+use testing::{Event, Reply, Seed, Shop, token};
 use uuid::Uuid;
 
 use crate::{hex, send};

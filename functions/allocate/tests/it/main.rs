@@ -13,15 +13,15 @@ mod key_races;
 mod key_table;
 mod refusals;
 mod stock_race;
-mod two_spellings;
+mod two_variants;
 mod under_the_lock;
 mod who_is_calling;
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply, Shop};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Reply, Shop};
 use tokio::sync::{Barrier, Semaphore, SemaphorePermit};
 
 /// One event to one sandbox.

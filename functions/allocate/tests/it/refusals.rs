@@ -1,8 +1,8 @@
 //! Every refusal of allocate told apart, in the contract's order, changing nothing.
 
 use serde_json::{Value, json};
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key, lines};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Reply, Seed, Shop, fresh_key, lines};
 use uuid::Uuid;
 
 use crate::send;

@@ -1,6 +1,6 @@
 //! Users who want the same stock at the same moment.
 
-use shared::testing::{Seed, Shop, fresh_key, lines};
+use testing::{Seed, Shop, fresh_key, lines};
 
 use uuid::Uuid;
 

@@ -1,8 +1,8 @@
 //! What changes while a request waits for a lock is seen once it has it: rules are decided under locks, not before.
 
 use serde_json::json;
-use shared::json::fingerprint;
-use shared::testing::{Reply, Seed, Shop, fresh_key, lines};
+use shared::http::json::fingerprint;
+use testing::{Reply, Seed, Shop, fresh_key, lines};
 
 use crate::{hex, send};
 

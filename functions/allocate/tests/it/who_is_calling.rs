@@ -2,7 +2,7 @@
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
-use shared::testing::{
+use testing::{
     AUDIENCE, Event, ISSUER, JWT_SECRET, Reply, SCOPE_CLAIM, Seed, Shop, TENANT_CLAIM, issue_api_key, token,
     token_with,
 };

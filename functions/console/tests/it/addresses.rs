@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use shared::address::Guard;
+use shared::delivery::address::Guard;
 
 use crate::Desk;
 

@@ -1,7 +1,7 @@
 //! Setting destinations up.
 
 use serde_json::{Value, json};
-use shared::testing::Seed;
+use testing::Seed;
 use uuid::Uuid;
 
 use crate::Desk;

@@ -9,8 +9,8 @@ mod who;
 
 use console::Console;
 use serde_json::{Value, json};
-use shared::address::Guard;
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key};
+use shared::delivery::address::Guard;
+use testing::{Event, Reply, Seed, Shop, fresh_key};
 
 /// A tenant with a sandbox of the console.
 pub(crate) struct Desk {

@@ -1,6 +1,6 @@
 //! The page.
 
-use shared::testing::Event;
+use testing::Event;
 
 use crate::Desk;
 

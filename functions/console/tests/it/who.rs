@@ -1,7 +1,7 @@
 //! Who may see and do what, and that it is written down.
 
 use serde_json::json;
-use shared::testing::{Event, Seed, fresh_key, token};
+use testing::{Event, Seed, fresh_key, token};
 
 use crate::Desk;
 

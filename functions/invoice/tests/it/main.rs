@@ -3,8 +3,8 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Reply, Seed, Shop, fresh_key};
 
 async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
     Reply::from(invoice::handle(sandbox, event.request()).await)

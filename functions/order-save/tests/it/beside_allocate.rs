@@ -2,7 +2,7 @@
 
 use futures_util::future::join;
 use serde_json::json;
-use shared::testing::{Reply, Seed, Shop, fresh_key, lines};
+use testing::{Reply, Seed, Shop, fresh_key, lines};
 
 use crate::{patch, post, send, version, warm};
 

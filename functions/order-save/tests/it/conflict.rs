@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::json;
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key};
+use testing::{Event, Reply, Seed, Shop, fresh_key};
 
 use crate::{patch, send, version, warm};
 

@@ -1,7 +1,7 @@
 //! From creation to the end.
 
 use serde_json::{Value, json};
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key};
+use testing::{Event, Reply, Seed, Shop, fresh_key};
 use uuid::Uuid;
 
 use crate::{patch, post, send, warm};
@@ -139,7 +139,7 @@ async fn other_tenants_readers_and_methods_are_kept_out() {
         (Event::new("PATCH", &path).key("d").json(&save), 401, "unauthenticated"),
         (
             Event::new("PATCH", &path)
-                .bearer(&shared::testing::token(shop.tenant.id, shop.tenant.users[0], "orders:read"))
+                .bearer(&testing::token(shop.tenant.id, shop.tenant.users[0], "orders:read"))
                 .key("e")
                 .json(&save),
             403,

@@ -10,8 +10,8 @@ mod size_run;
 use std::sync::Arc;
 
 use serde_json::Value;
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply, Shop, fresh_key};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Reply, Shop, fresh_key};
 
 /// One event to one sandbox.
 pub async fn send(sandbox: &Endpoint, event: &Event) -> Reply {

@@ -1,7 +1,7 @@
 //! Which version a save was made on: `baseVersion`, `If-Match`, both or neither.
 
 use serde_json::{Value, json};
-use shared::testing::{Seed, Shop, fresh_key};
+use testing::{Seed, Shop, fresh_key};
 
 use crate::{patch, send, version, warm};
 
@@ -11,9 +11,8 @@ async fn without_a_version_a_save_is_428_and_with_two_different_ones_400_and_nei
     let sandbox = warm(&shop).await;
     let key = fresh_key();
     let path = format!("/orders/{}", shop.tenant.orders[0]);
-    let event = |body: Value| {
-        shared::testing::Event::new("PATCH", &path).bearer(&shop.tenant.token()).key(&key).json(&body)
-    };
+    let event =
+        |body: Value| testing::Event::new("PATCH", &path).bearer(&shop.tenant.token()).key(&key).json(&body);
     let neither = send(&sandbox, &event(json!({"notes": "x"}))).await;
     assert_eq!((neither.status, neither.error().as_deref()), (428, Some("version_required")));
     let differ =
@@ -119,7 +118,7 @@ async fn refusals_come_in_order_of_existence_state_version_then_content() {
     assert_eq!((closed.status, closed.error().as_deref()), (409, Some("order_not_open")));
     let stale = send(&sandbox, &patch(&shop, 0, &unknown)).await;
     assert_eq!((stale.status, stale.error().as_deref()), (409, Some("version_conflict")));
-    let nowhere = shared::testing::Event::new("PATCH", &format!("/orders/{}", uuid::Uuid::new_v4()));
+    let nowhere = testing::Event::new("PATCH", &format!("/orders/{}", uuid::Uuid::new_v4()));
     let nowhere = send(&sandbox, &nowhere.bearer(&shop.tenant.token()).key("k").json(&unknown)).await;
     assert_eq!((nowhere.status, nowhere.error().as_deref()), (404, Some("order_not_found")));
 }

@@ -1,14 +1,14 @@
 //! The size run: what is sent stands, what is omitted goes, never below what is promised or shipped.
 
 use serde_json::json;
-use shared::testing::{Seed, Shop};
+use testing::{Seed, Shop};
 use uuid::Uuid;
 
 use crate::{patch, send, version, warm};
 
 async fn allocated(shop: &Shop, qty: i64) {
-    let event = shop.allocate(0).key(&shared::testing::fresh_key()).json(&shop.one(0, qty));
-    let reply = shared::testing::Reply::from(allocate::handle(&shop.db.endpoint(), event.request()).await);
+    let event = shop.allocate(0).key(&testing::fresh_key()).json(&shop.one(0, qty));
+    let reply = testing::Reply::from(allocate::handle(&shop.db.endpoint(), event.request()).await);
     assert_eq!(reply.status, 200, "{}", reply.json());
 }
 

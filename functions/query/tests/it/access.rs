@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::reader::Reader;
-use shared::config::DatabaseConfig;
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply, Seed, Tenant, TestDb, auth_config, issue_api_key, token};
+use shared::idempotency::endpoint::Endpoint;
+use shared::runtime::config::DatabaseConfig;
+use testing::{Event, Reply, Seed, Tenant, TestDb, auth_config, issue_api_key, token};
 use uuid::Uuid;
 
 /// Every read of what a tenant has.

@@ -1,7 +1,7 @@
 //! What the documents look like, to the byte: member names, their order, and how values are written.
 
 use crate::reader::Reader;
-use shared::testing::{Reply, Seed, Tenant, TestDb};
+use testing::{Reply, Seed, Tenant, TestDb};
 use uuid::Uuid;
 
 fn text(reply: &Reply) -> &str {

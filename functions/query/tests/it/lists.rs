@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::reader::Reader;
-use shared::testing::{Seed, Tenant, TestDb};
+use testing::{Seed, Tenant, TestDb};
 use uuid::Uuid;
 
 /// `count` orders of the tenant's customer, some of them made in one instant; the ids newest first.

@@ -1,7 +1,7 @@
 //! A user who reads: one sandbox, one token.
 
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply, Tenant, TestDb};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Reply, Tenant, TestDb};
 
 pub struct Reader {
     endpoint: Endpoint,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use relay::Limits;
-use shared::testing::{Seed, TestDb};
+use testing::{Seed, TestDb};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use shared::testing::{Seed, TestDb};
 use sqlx::Connection;
 use standardwebhooks::Webhook;
+use testing::{Seed, TestDb};
 use tokio::time::Instant;
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows, until};

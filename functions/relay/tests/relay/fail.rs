@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures_util::stream;
-use shared::testing::{Destination, Seed, Tenant, TestDb};
+use testing::{Destination, Seed, Tenant, TestDb};
 use tokio::time::Instant;
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use shared::address::Guard;
-use shared::delivery::{Attempt, Sender};
-use shared::outbox::{Claimed, Kind};
-use shared::testing::{Seed, TestDb};
+use shared::delivery::address::Guard;
+use shared::delivery::attempt::{Attempt, Sender};
+use shared::delivery::outbox::{Claimed, Kind};
+use testing::{Seed, TestDb};
 use uuid::Uuid;
 
 use crate::support::{Partner, drain, relay, rows};

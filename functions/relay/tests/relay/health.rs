@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use relay::Limits;
-use shared::testing::{Seed, TestDb};
+use testing::{Seed, TestDb};
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
 

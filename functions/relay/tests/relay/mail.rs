@@ -1,9 +1,9 @@
 //! Confirmations by mail, sent through a stand-in of SES.
 
+use aws::mailer::Mailer;
 use axum::Json;
 use serde_json::{Value, json};
-use shared::mailer::Mailer;
-use shared::testing::{Seed, Tenant, TestDb};
+use testing::{Seed, Tenant, TestDb};
 
 use crate::standins::aws_at;
 use crate::support::{Partner, ToStatus, drain, relay, rows};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shared::testing::{Seed, TestDb};
+use testing::{Seed, TestDb};
 use tokio::time::Instant;
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows, until};

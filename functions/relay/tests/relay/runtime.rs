@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
-use shared::testing::{Seed, TestDb};
 use sqlx::{Connection, PgConnection};
+use testing::{Seed, TestDb};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::support::{PATIENCE, Partner, ToStatus, until};

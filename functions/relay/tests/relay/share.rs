@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use relay::Limits;
-use shared::testing::{Seed, TestDb};
+use testing::{Seed, TestDb};
 use tokio::sync::Barrier;
 use tokio::time::Instant;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
-use shared::outbox::{self, ClaimRequest, LeaseTerms};
-use shared::testing::{Seed, Tenant, TestDb};
+use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms};
 use sqlx::{Connection as _, PgConnection};
+use testing::{Seed, Tenant, TestDb};
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -3,12 +3,12 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use aws::mailer::Mailer;
+use aws::scheduler::{Asked, Scheduler};
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use relay::Helpers;
 use serde_json::{Value, json};
-use shared::mailer::Mailer;
-use shared::scheduler::{Asked, Scheduler};
-use shared::testing::{Seed, TestDb};
+use testing::{Seed, TestDb};
 use tokio::time::Instant;
 
 use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay, relay_with};
@@ -155,7 +155,7 @@ async fn a_confirmation_is_taken_by_another_makers_ses() {
     let aws = aws_at(&moto.url);
     let client = aws_sdk_sesv2::Client::new(&aws);
     client.create_email_identity().email_identity("orders@brand.example").send().await.unwrap();
-    let mail = shared::email::Mail {
+    let mail = shared::delivery::email::Mail {
         to: "ann@tenant.test".into(),
         subject: "Allocated: 1 × A".into(),
         text: "text".into(),
@@ -164,7 +164,7 @@ async fn a_confirmation_is_taken_by_another_makers_ses() {
     let mailer = Mailer::new(&aws, Some("orders@brand.example".into()));
     assert_eq!(
         mailer.send(&mail, &crate::guard::event_to(String::new())).await,
-        shared::delivery::Attempt::Delivered
+        shared::delivery::attempt::Attempt::Delivered
     );
 }
 
@@ -189,7 +189,7 @@ async fn the_official_library_verifies_what_is_sent_with_either_of_two_live_secr
     let tenant = db.seed(Seed::default()).await;
     let partner = Partner::content().await;
     let destination = db.destination(&tenant, &partner.url, &["*"]).await;
-    let newer = shared::destinations::new_secret();
+    let newer = shared::operations::destinations::new_secret();
     db.execute(format!(
         "update destination_secret set retires_at = now() + interval '1 h';
          insert into destination_secret (tenant_id, destination_id, secret) values ('{}', '{}', '{newer}')",

@@ -10,9 +10,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use relay::{Ambient, Limits, Relay, Summary};
-use shared::address::Guard;
-use shared::testing::TestDb;
+use shared::delivery::address::Guard;
 use sqlx::Row as _;
+use testing::TestDb;
 use tokio::time::Instant;
 
 /// Longest any test waits for anything.

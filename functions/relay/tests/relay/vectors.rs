@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::address::Guard;
-use shared::delivery::{retry_after, retry_delay, signature};
-use shared::outbox;
-use shared::settlement;
-use shared::testing::TestDb;
+use shared::delivery::address::Guard;
+use shared::delivery::attempt::{retry_after, retry_delay, signature};
+use shared::delivery::outbox;
+use shared::delivery::settlement;
 use sqlx::{Connection, Executor, SqlSafeStr};
+use testing::TestDb;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use shared::testing::{Seed, Shop, fresh_key};
-use xtask::emulator::{Function, Sandbox, event::HttpAnswer};
+use testing::emulator::{Function, Sandbox, event::HttpAnswer};
+use testing::{Seed, Shop, fresh_key};
 
 use crate::send;
 

@@ -1,7 +1,7 @@
 //! Release gives back what an order holds, never more, and says what it did.
 
 use serde_json::{Value, json};
-use shared::testing::{Event, Reply, Seed, Shop, fresh_key, issue_api_key, lines};
+use testing::{Event, Reply, Seed, Shop, fresh_key, issue_api_key, lines};
 use uuid::Uuid;
 
 use crate::send;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::json;
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Proxy, Reply, Seed, Shop, fresh_key, token};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Proxy, Reply, Seed, Shop, fresh_key, token};
 use tokio::sync::Barrier;
 use uuid::Uuid;
 

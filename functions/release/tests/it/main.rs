@@ -1,17 +1,12 @@
 //! What release promises, and what it promises together with allocate: real handlers, real Postgres.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
-mod all_writers;
-mod any_history;
-mod connections;
 mod frozen;
 mod give_back;
 mod key_table;
-mod lock_order;
-mod wire;
 
-use shared::endpoint::Endpoint;
-use shared::testing::{Event, Reply};
+use shared::idempotency::endpoint::Endpoint;
+use testing::{Event, Reply};
 
 /// One event to the function that its path names.
 pub async fn send(sandbox: &Endpoint, event: &Event) -> Reply {

@@ -1,10 +1,10 @@
 //! What was kept for a person: listed, retried after the fix, settled.
 
-use shared::auth::Scope;
-use shared::exceptions::{self, List, Settlement};
-use shared::http::{Incoming, respond};
-use shared::idempotency::once;
-use shared::testing::fresh_key;
+use shared::http::auth::Scope;
+use shared::http::event::{Incoming, respond};
+use shared::idempotency::once::once;
+use shared::operations::exceptions::{self, List, Settlement};
+use testing::fresh_key;
 use uuid::Uuid;
 
 use super::*;
@@ -52,7 +52,7 @@ pub async fn settle(shop: &Shop, id: Uuid, body: Value) -> Reply {
 }
 
 /// How a list reads its parameters.
-type ReadList = fn(&[(String, String)]) -> Result<List, shared::error::Problem>;
+type ReadList = fn(&[(String, String)]) -> Result<List, shared::http::problem::Problem>;
 
 async fn list(shop: &Shop, list: ReadList, query: &[(&str, &str)]) -> Reply {
     let query: Vec<(String, String)> =

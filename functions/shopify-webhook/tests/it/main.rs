@@ -17,10 +17,10 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
-use shared::inbox::Receiver;
-use shared::signature::Secrets;
-use shared::testing::{Event, Reply, Seed, Shop};
+use shared::webhooks::inbox::Receiver;
+use shared::webhooks::signature::Secrets;
 use shopify_webhook::Webhook;
+use testing::{Event, Reply, Seed, Shop};
 
 const SECRET: &str = "client_secret_of_the_tests";
 const DOMAIN: &str = "alder.myshopify.com";

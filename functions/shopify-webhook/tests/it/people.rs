@@ -112,8 +112,11 @@ async fn no_answer_reason_or_event_holds_what_would_have_to_be_erased() {
     let (tenant, id) =
         (shop.tenant.id, text(&shop, "select id::text from inbox_exception where event_id = '2'").await);
     took(&webhook, "4", "customers/redact", &json!({"customer": {"id": 77}})).await;
-    let late =
-        shared::inbox::reread(&format!("shopify:{DOMAIN}"), "orders/create", body.to_string().as_bytes());
+    let late = shared::webhooks::inbox::reread(
+        &format!("shopify:{DOMAIN}"),
+        "orders/create",
+        body.to_string().as_bytes(),
+    );
     shop.db
         .execute(format!(
             "begin; select set_config('app.tenant_id', '{tenant}', true);

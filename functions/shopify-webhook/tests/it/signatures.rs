@@ -39,10 +39,18 @@ async fn published_hmacs_hold_and_any_of_several_secrets_will_do() {
         let name = http::HeaderName::from_static("x-shopify-hmac-sha256");
         let headers = http::HeaderMap::from_iter([(name, case["hmac"].as_str().unwrap().parse().unwrap())]);
         for configured in [secret.to_owned(), format!("old,{secret}"), format!("{secret}\nnew")] {
-            assert!(shared::signature::shopify(&Secrets::plain(&configured), &headers, body.as_bytes()));
+            assert!(shared::webhooks::signature::shopify(
+                &Secrets::plain(&configured),
+                &headers,
+                body.as_bytes()
+            ));
         }
         for configured in ["old", "", " , "] {
-            assert!(!shared::signature::shopify(&Secrets::plain(configured), &headers, body.as_bytes()));
+            assert!(!shared::webhooks::signature::shopify(
+                &Secrets::plain(configured),
+                &headers,
+                body.as_bytes()
+            ));
         }
     }
 }

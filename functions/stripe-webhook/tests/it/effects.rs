@@ -1,6 +1,6 @@
 //! What each event does to an invoice, and what it cannot do.
 
-use shared::testing::Seed;
+use testing::Seed;
 
 use super::*;
 

@@ -14,10 +14,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::Sha256;
-use shared::inbox::Receiver;
-use shared::signature::Secrets;
-use shared::testing::{Event, Reply, Seed, Shop};
+use shared::webhooks::inbox::Receiver;
+use shared::webhooks::signature::Secrets;
 use stripe_webhook::{Livemode, Webhook};
+use testing::{Event, Reply, Seed, Shop};
 use uuid::Uuid;
 
 const SECRET: &str = "whsec_of_the_tests";

@@ -1,6 +1,6 @@
 //! Which payment, refund or amount counts for which invoice.
 
-use shared::testing::Seed;
+use testing::Seed;
 
 use super::*;
 

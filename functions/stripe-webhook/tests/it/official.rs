@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use shared::signature::Secrets;
+use shared::webhooks::signature::Secrets;
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use shared::testing::Proxy;
+use testing::Proxy;
 
 use super::*;
 

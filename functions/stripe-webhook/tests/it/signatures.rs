@@ -1,9 +1,9 @@
 //! Who may tell us anything: the published vectors, and what stands around them.
 
 use serde_json::{Value, json};
-use shared::signature::Secrets;
-use shared::testing::{Event, Shop};
+use shared::webhooks::signature::Secrets;
 use stripe_webhook::Webhook;
+use testing::{Event, Shop};
 
 use super::*;
 
@@ -64,8 +64,12 @@ async fn a_published_signature_holds_at_its_time() {
         let secrets = Secrets::plain(case["secret"].as_str().unwrap());
         let at = |seconds| jiff::Timestamp::from_second(seconds).unwrap();
         for (seconds, holds) in [(0, true), (300, true), (-300, true), (301, false), (-301, false)] {
-            let found =
-                shared::signature::stripe(&secrets, &headers, body.as_bytes(), at(timestamp + seconds));
+            let found = shared::webhooks::signature::stripe(
+                &secrets,
+                &headers,
+                body.as_bytes(),
+                at(timestamp + seconds),
+            );
             assert_eq!(found, holds, "{seconds} s");
         }
     }

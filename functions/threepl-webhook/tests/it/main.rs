@@ -14,8 +14,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::Sha256;
-use shared::inbox::Receiver;
-use shared::testing::{Event, Reply, Seed, Shop};
+use shared::webhooks::inbox::Receiver;
+use testing::{Event, Reply, Seed, Shop};
 use threepl_webhook::Webhook;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -145,7 +145,7 @@ async fn retry(shop: &Shop, event_id: &str) -> String {
         .fetch_one(&mut shop.db.owner().await)
         .await
         .unwrap();
-    let read = shared::inbox::reread(&format!("3pl:{ACCOUNT}"), "", &body);
+    let read = shared::webhooks::inbox::reread(&format!("3pl:{ACCOUNT}"), "", &body);
     let (tenant, read) = (shop.tenant.id, hex::encode(read.to_string()));
     let sql = format!(
         "begin; select set_config('app.tenant_id', '{tenant}', true);

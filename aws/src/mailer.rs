@@ -1,0 +1,96 @@
+//! Mails, through SES. Every mail is tagged with the row (`outbox`) and the destination that it is for, so that what SES
+//! publishes of it can be traced. The SDK takes region, credentials and endpoint from its own variables (`AWS_REGION`, …,
+//! `AWS_ENDPOINT_URL_SESV2` for a stand-in).
+
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_sdk_sesv2::Client;
+use aws_sdk_sesv2::config::retry::RetryConfig;
+use aws_sdk_sesv2::error::{DisplayErrorContext, ProvideErrorMetadata};
+use aws_sdk_sesv2::types::{Body, Content, Destination, EmailContent, Message, MessageTag};
+
+use shared::delivery::attempt::{Attempt, message_id};
+use shared::delivery::email::Mail;
+use shared::delivery::outbox::Claimed;
+use shared::runtime::config::{ConfigError, optional};
+
+/// Codes with which SES says that this mail will never be taken.
+const PERMANENT: [&str; 3] = ["MessageRejected", "BadRequestException", "MailFromDomainNotVerifiedException"];
+
+/// Codes with which SES asks for fewer mails a second.
+const THROTTLED: [&str; 2] = ["TooManyRequestsException", "ThrottlingException"];
+/// SES counts by the second.
+const THROTTLED_WAIT: Duration = Duration::from_secs(2);
+
+/// Sends mails.
+#[derive(Clone, Debug)]
+pub struct Mailer {
+    client: Client,
+    from: Option<String>,
+}
+
+impl Mailer {
+    /// `EMAIL_FROM` is the sender where a destination names none (`mailto:…` as its `url`); it must be verified with SES.
+    ///
+    /// # Errors
+    /// When the variable is not UTF-8.
+    pub fn from_env(aws: &SdkConfig) -> Result<Self, ConfigError> {
+        let from = optional("EMAIL_FROM", String::new())?;
+        Ok(Self::new(aws, Some(from).filter(|from| !from.is_empty())))
+    }
+
+    /// With this sender.
+    pub fn new(aws: &SdkConfig, from: Option<String>) -> Self {
+        // One attempt is one request: the outbox tries again.
+        let config = aws_sdk_sesv2::config::Builder::from(aws).retry_config(RetryConfig::disabled()).build();
+        Self { client: Client::from_conf(config), from }
+    }
+
+    /// Sends one mail for a row. The destination's `mailto:` names the sender.
+    pub async fn send(&self, mail: &Mail, row: &Claimed) -> Attempt {
+        let Some(from) = row.url.strip_prefix("mailto:").or(self.from.as_deref()) else {
+            return Attempt::Unsendable { error: "no sender: EMAIL_FROM is not set".into() };
+        };
+        let (content, tags) = match message(mail).and_then(|content| Ok((content, tags(row)?))) {
+            Ok(made) => made,
+            Err(error) => return Attempt::Unsendable { error: error.to_string() },
+        };
+        let sent = self
+            .client
+            .send_email()
+            .from_email_address(from)
+            .destination(Destination::builder().to_addresses(&mail.to).build())
+            .content(content)
+            .set_email_tags(Some(tags))
+            .send()
+            .await;
+        let Err(error) = sent else { return Attempt::Delivered };
+        let text = format!("SES: {}", DisplayErrorContext(&error));
+        match error.code() {
+            Some(code) if PERMANENT.contains(&code) => Attempt::Rejected { error: text },
+            Some(code) if THROTTLED.contains(&code) => {
+                Attempt::Throttled { error: text, wait: THROTTLED_WAIT }
+            }
+            Some(_) => Attempt::Refused { error: text, retry_after: None },
+            None => Attempt::NoAnswer { error: text },
+        }
+    }
+}
+
+fn message(mail: &Mail) -> Result<EmailContent, aws_sdk_sesv2::error::BuildError> {
+    let content = |text: &str| Content::builder().data(text).charset("UTF-8").build();
+    let body = Body::builder().text(content(&mail.text)?).html(content(&mail.html)?).build();
+    let simple = Message::builder().subject(content(&mail.subject)?).body(body).build();
+    Ok(EmailContent::builder().simple(simple).build())
+}
+
+fn tags(row: &Claimed) -> Result<Vec<MessageTag>, aws_sdk_sesv2::error::BuildError> {
+    let tag = |name: &str, value: String| MessageTag::builder().name(name).value(value).build();
+    Ok(vec![tag("outbox", message_id(row.id))?, tag("destination", row.destination_id.to_string())?])
+}
+
+/// The SDK's configuration from its own variables; makes no call before the first request.
+pub async fn aws_config() -> SdkConfig {
+    aws_config::load_defaults(BehaviorVersion::latest()).await
+}

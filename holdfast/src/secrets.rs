@@ -1,0 +1,25 @@
+//! Random secrets, and what is stored of them.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+/// 256 random bits in hex.
+pub fn random_hex() -> String {
+    hex::encode(rand::random::<[u8; 32]>())
+}
+
+/// A Standard Webhooks secret: `whsec_` and 256 random bits in base64.
+pub fn webhook_secret() -> String {
+    format!("whsec_{}", STANDARD.encode(rand::random::<[u8; 32]>()))
+}
+
+/// A partner's API key, 256 random bits; only its hash is ever stored.
+pub fn api_key() -> String {
+    format!("hf_{}", random_hex())
+}
+
+/// What the database keeps of an API key: SHA-256 of the whole key.
+pub fn api_key_hash(key: &str) -> Vec<u8> {
+    Sha256::digest(key.as_bytes()).to_vec()
+}

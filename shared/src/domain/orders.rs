@@ -1,0 +1,131 @@
+//! Orders: the fields that people write, and the calls that create, save and cancel. The rules that need a lock are SQL
+//! (`migrations/functions/domain`).
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::db::call::Statement;
+use crate::http::fields::{Fields, MONEY_RANGE, QTY_RANGE};
+use crate::http::json::{BodyError, MAX_SAFE_INTEGER};
+use crate::idempotency::precondition::{Precondition, VERSION_RANGE};
+
+/// Lines of one order.
+const MAX_LINES: usize = 500;
+/// Characters of a customer's PO number.
+const MAX_CUSTOMER_PO: usize = 64;
+/// Characters of an order's notes.
+const MAX_NOTES: usize = 2_000;
+
+/// The fields of a request, checked; only those that were sent.
+#[derive(Debug)]
+pub struct OrderFields(Map<String, Value>);
+
+/// Reads a save: `{"baseVersion"?, …fields}`.
+///
+/// # Errors
+/// Every mistake, each with its place.
+pub fn read_save(body: &Value) -> Result<(OrderFields, Option<i64>), Vec<BodyError>> {
+    let mut errors = Vec::new();
+    let mut written = Map::new();
+    let mut base_version = None;
+    if let Some(mut fields) = Fields::open(body, "", &mut errors) {
+        base_version = fields.optional_integer("baseVersion", VERSION_RANGE, &mut errors);
+        read_header(&mut fields, &mut written, &mut errors);
+        if fields.has("lines") {
+            read_lines(&mut fields, 0, false, &mut written, &mut errors);
+        }
+        fields.finish(&mut errors);
+    }
+    if errors.is_empty() { Ok((OrderFields(written), base_version)) } else { Err(errors) }
+}
+
+/// Reads a creation: `{"customerId", …fields, "lines"}`, each line with its price.
+///
+/// # Errors
+/// Every mistake, each with its place.
+pub fn read_create(body: &Value) -> Result<OrderFields, Vec<BodyError>> {
+    let mut errors = Vec::new();
+    let mut written = Map::new();
+    if let Some(mut fields) = Fields::open(body, "", &mut errors) {
+        if let Some(customer_id) = fields.uuid("customerId", &mut errors) {
+            written.insert("customerId".into(), json!(customer_id));
+        }
+        read_header(&mut fields, &mut written, &mut errors);
+        read_lines(&mut fields, 1, true, &mut written, &mut errors);
+        fields.finish(&mut errors);
+    }
+    if errors.is_empty() { Ok(OrderFields(written)) } else { Err(errors) }
+}
+
+fn read_header(fields: &mut Fields<'_>, written: &mut Map<String, Value>, errors: &mut Vec<BodyError>) {
+    let sent = [
+        ("customerPo", fields.nullable_text("customerPo", MAX_CUSTOMER_PO, errors)),
+        ("shipWindowStart", fields.nullable_date("shipWindowStart", errors)),
+        ("shipWindowEnd", fields.nullable_date("shipWindowEnd", errors)),
+        ("notes", fields.nullable_text("notes", MAX_NOTES, errors)),
+    ];
+    for (name, value) in sent {
+        if let Some(value) = value {
+            written.insert(name.into(), value.clone());
+        }
+    }
+    let day = |name: &str| written.get(name).and_then(Value::as_str);
+    if let (Some(start), Some(end)) = (day("shipWindowStart"), day("shipWindowEnd"))
+        && start > end
+    {
+        fields.wrong("shipWindowEnd", "must not be before shipWindowStart", errors);
+    }
+}
+
+fn read_lines(
+    fields: &mut Fields<'_>,
+    min: usize,
+    priced: bool,
+    written: &mut Map<String, Value>,
+    errors: &mut Vec<BodyError>,
+) {
+    let Some(items) = fields.array("lines", min..=MAX_LINES, errors) else {
+        return;
+    };
+    let mut lines = Vec::with_capacity(items.len());
+    let mut seen = std::collections::HashSet::new();
+    let mut total_minor: i128 = 0;
+    for (index, item) in items.iter().enumerate() {
+        let Some(mut line) = Fields::open(item, format!("/lines/{index}"), errors) else {
+            continue;
+        };
+        let sku_id = line.uuid("skuId", errors);
+        let qty = line.integer("qty", QTY_RANGE, errors);
+        let price = if priced {
+            line.integer("unitPriceMinor", MONEY_RANGE, errors)
+        } else {
+            line.optional_integer("unitPriceMinor", MONEY_RANGE, errors)
+        };
+        if sku_id.is_some_and(|id| !seen.insert(id)) {
+            line.wrong("skuId", "stands in this size run twice", errors);
+        }
+        line.finish(errors);
+        total_minor += i128::from(qty.unwrap_or(0)) * i128::from(price.unwrap_or(0));
+        lines.push(json!({"skuId": sku_id, "qty": qty, "unitPriceMinor": price}));
+    }
+    if total_minor > i128::from(MAX_SAFE_INTEGER) {
+        fields.wrong("lines", "the order's total would pass 2^53−1 minor units", errors);
+    }
+    written.insert("lines".into(), lines.into());
+}
+
+/// Saves an order: 200; 404, 409, 412, 422.
+pub fn save(order_id: Uuid, precondition: &Precondition, fields: &OrderFields) -> Statement {
+    let argument = json!({"orderId": order_id, "match": precondition.to_json(), "fields": fields.0});
+    Statement::new("holdfast.save_order", argument)
+}
+
+/// Creates an order: 201; 422.
+pub fn create(fields: &OrderFields) -> Statement {
+    Statement::new("holdfast.create_order", json!({"fields": fields.0}))
+}
+
+/// Releases all that an order holds and ends it: 200; 404, 409.
+pub fn cancel(order_id: Uuid) -> Statement {
+    Statement::new("holdfast.cancel_order", json!({"orderId": order_id}))
+}

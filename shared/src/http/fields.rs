@@ -1,0 +1,222 @@
+//! Typed reading of a strict JSON object that tells every mistake at once, not only the first.
+
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::http::json::BodyError;
+
+/// Units in one request line: 1 … 1,000,000.
+pub const QTY_RANGE: std::ops::RangeInclusive<i64> = 1..=1_000_000;
+
+/// Money in one request, in minor units.
+pub const MONEY_RANGE: std::ops::RangeInclusive<i64> = 0..=10_000_000_000;
+
+/// Reads the body `{}`.
+///
+/// # Errors
+/// Anything else.
+pub fn read_empty(body: &Value) -> Result<(), Vec<BodyError>> {
+    let mut errors = Vec::new();
+    if let Some(fields) = Fields::open(body, "", &mut errors) {
+        fields.finish(&mut errors);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The members of one object; what was not asked for by [`Fields::finish`] is an unknown member.
+pub struct Fields<'v> {
+    path: String,
+    members: &'v Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl<'v> Fields<'v> {
+    /// Opens an object at `path` (a JSON Pointer). Anything else is noted in `errors` and gives `None`.
+    pub fn open(value: &'v Value, path: impl Into<String>, errors: &mut Vec<BodyError>) -> Option<Self> {
+        let path = path.into();
+        match value {
+            Value::Object(members) => Some(Self { path, members, known: Vec::new() }),
+            _ => {
+                errors.push(BodyError { path, message: "must be an object".into() });
+                None
+            }
+        }
+    }
+
+    /// Whether the member is there, null included. Asking does not make it known.
+    pub fn has(&self, name: &str) -> bool {
+        self.members.contains_key(name)
+    }
+
+    /// The pointer of a member.
+    pub fn at(&self, name: &str) -> String {
+        format!("{}/{name}", self.path)
+    }
+
+    /// Notes a mistake at a member.
+    pub fn wrong(&self, name: &str, message: impl Into<String>, errors: &mut Vec<BodyError>) {
+        errors.push(BodyError { path: self.at(name), message: message.into() });
+    }
+
+    /// The member if it is there; null is a value.
+    pub fn optional(&mut self, name: &'static str) -> Option<&'v Value> {
+        self.known.push(name);
+        self.members.get(name)
+    }
+
+    /// The member; noted as missing if it is not there.
+    pub fn required(&mut self, name: &'static str, errors: &mut Vec<BodyError>) -> Option<&'v Value> {
+        let found = self.optional(name);
+        if found.is_none() {
+            self.wrong(name, "is required", errors);
+        }
+        found
+    }
+
+    /// A required UUID in either case.
+    pub fn uuid(&mut self, name: &'static str, errors: &mut Vec<BodyError>) -> Option<Uuid> {
+        let found = self.required(name, errors)?;
+        let id = found.as_str().and_then(uuid);
+        if id.is_none() {
+            self.wrong(name, "must be a UUID", errors);
+        }
+        id
+    }
+
+    /// A required integer within `range`.
+    pub fn integer(
+        &mut self,
+        name: &'static str,
+        range: std::ops::RangeInclusive<i64>,
+        errors: &mut Vec<BodyError>,
+    ) -> Option<i64> {
+        let found = self.required(name, errors)?;
+        let number = found.as_i64().filter(|n| range.contains(n));
+        if number.is_none() {
+            self.wrong(name, format!("must be an integer from {} to {}", range.start(), range.end()), errors);
+        }
+        number
+    }
+
+    /// A required array of `len` items.
+    pub fn array(
+        &mut self,
+        name: &'static str,
+        len: std::ops::RangeInclusive<usize>,
+        errors: &mut Vec<BodyError>,
+    ) -> Option<&'v Vec<Value>> {
+        let found = self.required(name, errors)?;
+        let items = found.as_array().filter(|items| len.contains(&items.len()));
+        if items.is_none() {
+            self.wrong(name, format!("must be an array of {} to {} items", len.start(), len.end()), errors);
+        }
+        items
+    }
+
+    /// An integer that may be absent; null is a mistake.
+    pub fn optional_integer(
+        &mut self,
+        name: &'static str,
+        range: std::ops::RangeInclusive<i64>,
+        errors: &mut Vec<BodyError>,
+    ) -> Option<i64> {
+        if self.has(name) { self.integer(name, range, errors) } else { self.known(name) }
+    }
+
+    /// A text of at most `max_chars` characters that may be absent (`None`) or null (`Some(Null)`).
+    pub fn nullable_text(
+        &mut self,
+        name: &'static str,
+        max_chars: usize,
+        errors: &mut Vec<BodyError>,
+    ) -> Option<&'v Value> {
+        let found = self.optional(name)?;
+        let fits = found.is_null() || found.as_str().is_some_and(|text| text.chars().count() <= max_chars);
+        if !fits {
+            self.wrong(name, format!("must be a string of at most {max_chars} characters, or null"), errors);
+        }
+        fits.then_some(found)
+    }
+
+    /// A date `YYYY-MM-DD` that may be absent (`None`) or null (`Some(Null)`).
+    pub fn nullable_date(&mut self, name: &'static str, errors: &mut Vec<BodyError>) -> Option<&'v Value> {
+        let found = self.optional(name)?;
+        let fits = found.is_null() || found.as_str().is_some_and(is_date);
+        if !fits {
+            self.wrong(name, "must be a date, YYYY-MM-DD, or null", errors);
+        }
+        fits.then_some(found)
+    }
+
+    fn known<T>(&mut self, name: &'static str) -> Option<T> {
+        self.known.push(name);
+        None
+    }
+
+    /// Notes every member that nobody asked for.
+    pub fn finish(self, errors: &mut Vec<BodyError>) {
+        for name in self.members.keys().filter(|name| !self.known.contains(&name.as_str())) {
+            let path = format!("{}/{}", self.path, name.replace('~', "~0").replace('/', "~1"));
+            errors.push(BodyError { path, message: "is not a member of this request".into() });
+        }
+    }
+}
+
+/// A day that exists, of the years 0001 … 9999, with all its digits.
+fn is_date(text: &str) -> bool {
+    let digits = |range: std::ops::Range<usize>| {
+        text.get(range).is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()))
+    };
+    text.len() == 10
+        && digits(0..4)
+        && digits(5..7)
+        && digits(8..10)
+        && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() >= 1)
+}
+
+/// A UUID in its hyphenated form, either case; not the braced, URN or bare spellings that the `uuid` crate also takes.
+pub fn uuid(text: &str) -> Option<Uuid> {
+    if text.len() == 36 { Uuid::try_parse(text).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_days_that_exist() {
+        for text in ["2026-02-28", "2028-02-29", "0001-01-01", "9999-12-31"] {
+            assert!(is_date(text), "{text}");
+        }
+        for text in [
+            "2026-02-29",
+            "2026-2-28",
+            "0000-01-01",
+            "2026-13-01",
+            "20260228",
+            "2026-02-28T00",
+            "2026/02/28",
+            "",
+            "x",
+        ] {
+            assert!(!is_date(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_are_hyphenated_uuids_in_either_case() {
+        assert_eq!(
+            uuid("AAAAAAAA-AAAA-4AAA-8AAA-AAAAAAAAAAAA"),
+            uuid("aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa")
+        );
+        assert!(uuid("AAAAAAAA-AAAA-4AAA-8AAA-AAAAAAAAAAAA").is_some());
+        for text in [
+            "",
+            "aaaaaaaaaaaa4aaa8aaaaaaaaaaaaaaa",
+            "{aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa}",
+            "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaag",
+        ] {
+            assert_eq!(uuid(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What needs a person: signed events that could not be processed, and units that are promised but not there.
+//!
+//! Promises: a retry runs the kept event through the very code that receives one, in one transaction, and moves only what
+//! was not moved before; nothing here is decided outside a lock.
+//! Relies on: `migrations/functions/operations/exceptions.sql`, and `idempotency::once` around each change.
+
+use serde_json::{Value, json};
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use crate::db::call::{Outcome, Statement, outcome, send};
+use crate::http::fields::Fields;
+use crate::http::problem::Problem;
+use crate::http::query::{Parameters, Query};
+use crate::idempotency::endpoint::Parsed;
+use crate::idempotency::once::Call;
+use crate::webhooks::inbox;
+
+/// Characters of the note that settles a shortfall.
+const MAX_NOTE: usize = 2_000;
+
+/// `GET /admin/exceptions?state=open|resolved`, newest first; without `state` all of them. Items:
+/// `{"id","provider","eventId","topic","reason","waitsFor","attempts","receivedAt","lastTriedAt","resolvedAt",
+/// "resolvedBy","redactedAt","sizeBytes","excerpt"}`; `excerpt` is the beginning of the raw body, bytes that are not ASCII as
+/// `\ooo`.
+///
+/// # Errors
+/// 400 `invalid_query`, every wrong parameter named.
+pub fn exceptions(query: &[(String, String)]) -> Result<Query, Problem> {
+    list("exceptions", &["open", "resolved"], query)
+}
+
+/// `GET /admin/shortfalls?state=open|settled`, newest first; without `state` all of them. Items:
+/// `{"id","skuId","code","qty","cause","openedAt","updatedAt","settledAt","settledBy","note","unbooked"}`.
+///
+/// # Errors
+/// 400 `invalid_query`, every wrong parameter named.
+pub fn shortfalls(query: &[(String, String)]) -> Result<Query, Problem> {
+    list("shortfalls", &["open", "settled"], query)
+}
+
+fn list(list: &'static str, states: &[&'static str], query: &[(String, String)]) -> Result<Query, Problem> {
+    let mut parameters = Parameters::new(query);
+    let (page, filters) = (parameters.page(), json!({"state": parameters.one_of("state", states)}));
+    parameters.finish(Query::list(list, &page, filters))
+}
+
+/// Reads the body of a settlement, `{"note"}`: 1 … 2,000 characters.
+///
+/// # Errors
+/// Every mistake, each with its place.
+pub fn read_note(body: &Value) -> Parsed<String> {
+    let mut errors = Vec::new();
+    let mut note = None;
+    if let Some(mut fields) = Fields::open(body, "", &mut errors) {
+        if !fields.has("note") {
+            fields.wrong("note", "is required", &mut errors);
+        }
+        note = fields.nullable_text("note", MAX_NOTE, &mut errors).and_then(Value::as_str).map(str::to_owned);
+        if errors.is_empty() && note.as_ref().is_none_or(|note| note.trim().is_empty()) {
+            fields.wrong("note", "must say something", &mut errors);
+        }
+        fields.finish(&mut errors);
+    }
+    match note {
+        Some(note) if errors.is_empty() => Ok(note),
+        _ => Err(errors),
+    }
+}
+
+/// The work of `POST /admin/exceptions/{id}/retry` (body `{}`), for `idempotency::once_with`: runs the kept event once
+/// more. 200 with the exception as it then stands (`resolvedAt` null and a new `reason` where it still cannot be processed;
+/// `excerpt` null, since answers are recorded and a person may have to be erased); 404 `not_found`; 409
+/// `exception_resolved`.
+///
+/// # Errors
+/// What a statement reports; nothing was changed then.
+pub async fn retry(connection: &mut PgConnection, call: &Call, id: &Uuid) -> Result<Outcome, sqlx::Error> {
+    let named = |function| call.caller.named_in(Statement::new(function, json!({"id": id})));
+    let kept = send(connection, named("holdfast.exception_to_retry").sql()).await?;
+    let delivery = match kept.first() {
+        Some(row) => {
+            let body: Vec<u8> = row.try_get("body")?;
+            inbox::reread(row.try_get("provider")?, row.try_get("topic")?, &body)
+        }
+        None => json!({}),
+    };
+    outcome(connection, &named("holdfast.retry_exception").with("delivery", delivery)).await
+}
+
+/// Closes a shortfall: 200 with it; `unbooked` is what the position still carries too many, since it is promised: booked as
+/// soon as ATS covers it. 404 `not_found`; 409 `shortfall_settled`.
+pub fn settle(id: Uuid, note: &str) -> Statement {
+    Statement::new("holdfast.settle_shortfall", json!({"id": id, "note": note}))
+}

@@ -1,0 +1,131 @@
+//! The outbox as a person sees it: lists, one event with all that is known of it, sending again, setting aside.
+//!
+//! Promises: only the caller's own tenant is seen or touched; whatever is done is audited in the same transaction; an
+//! event that is sent again keeps its id, and is sent once however often the button is pressed.
+//! Relies on: `migrations/functions/41_outbox_admin.sql`, and [`crate::idempotency::once::once`] around each deed.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::db::call::Statement;
+use crate::http::fields::{Fields, uuid};
+use crate::http::problem::Problem;
+use crate::http::query::{Parameters, Query};
+use crate::http::route::outbox_id;
+use crate::idempotency::endpoint::Parsed;
+
+/// Where an event may be.
+pub const STATES: [&str; 4] = ["pending", "dead", "delivered", "discarded"];
+/// Rows that one requeue by filter sends back at most: some seconds' work.
+const REQUEUE_MAX: u32 = 20_000;
+/// Characters of the reason of a discard.
+const REASON_MAX_CHARS: usize = 2_000;
+/// 0001-01-01: years before it have another spelling there.
+const YEAR_ONE_SECS: i64 = -62_135_596_800;
+/// Characters of an event type in a filter: more than any has.
+const TYPE_MAX_CHARS: usize = 100;
+
+/// `GET /admin/outbox?state=&destination=&type=&from=&to=`, newest first.
+///
+/// # Errors
+/// 400 `invalid_query`, every wrong parameter named.
+pub fn list(query: &[(String, String)]) -> Result<Query, Problem> {
+    let mut parameters = Parameters::new(query);
+    let page =
+        parameters.page_by("must be the id of an event", |text| outbox_id(text).map(|id| id.to_string()));
+    let mut filters = json!({"state": parameters.one_of("state", &STATES),
+        "destination": parameters.uuid("destination"),
+        "type": parameters.filter("type", "must be the name of an event type", |text| is_type(text).then_some(text))});
+    for name in ["from", "to"] {
+        filters[name] = json!(parameters.filter(name, "must be a time, RFC 3339", instant));
+    }
+    parameters.finish(Query::list("outbox", &page, filters))
+}
+
+/// One event with its payload and history.
+pub fn event(id: i64) -> Query {
+    Query::new("holdfast.read_outbox", json!({"id": id}))
+}
+
+/// Backlog, age and dead letters, in all and per destination.
+pub fn health() -> Query {
+    Query::new("holdfast.outbox_health", json!({}))
+}
+
+fn is_type(text: &str) -> bool {
+    (1..=TYPE_MAX_CHARS).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_'))
+}
+
+/// A time, in the one spelling that PostgreSQL surely reads.
+fn instant(text: &str) -> Option<String> {
+    // A plus that was not encoded arrives as a space.
+    let at: Timestamp = text.replace(' ', "+").parse().ok()?;
+    (at.as_second() >= YEAR_ONE_SECS).then(|| at.to_string())
+}
+
+/// Reads the body of a requeue by filter: `{"state"?,"destination"?,"type"?,"from"?,"to"?}`; without `state` the dead
+/// letters.
+///
+/// # Errors
+/// Every mistake, each with its place.
+pub fn read_filter(body: &Value) -> Parsed<Value> {
+    let mut errors = Vec::new();
+    let mut filter = json!({"state": "dead"});
+    if let Some(mut fields) = Fields::open(body, "", &mut errors) {
+        let mut text = |name: &'static str, message: &str, read: &dyn Fn(&str) -> Option<String>| {
+            let Some(value) = fields.optional(name).filter(|value| !value.is_null()) else { return };
+            match value.as_str().and_then(read) {
+                Some(value) => filter[name] = value.into(),
+                None => fields.wrong(name, message, &mut errors),
+            }
+        };
+        text("state", "must be pending, dead, delivered or discarded", &|text| {
+            STATES.contains(&text).then(|| text.to_owned())
+        });
+        text("destination", "must be a UUID", &|text| uuid(text).map(|id| id.to_string()));
+        text("type", "must be the name of an event type", &|text| is_type(text).then(|| text.to_owned()));
+        text("from", "must be a time, RFC 3339", &|text| instant(text));
+        text("to", "must be a time, RFC 3339", &|text| instant(text));
+        fields.finish(&mut errors);
+    }
+    if errors.is_empty() { Ok(filter) } else { Err(errors) }
+}
+
+/// Reads the body of a discard: `{"reason"}`, 1 … 2,000 characters.
+///
+/// # Errors
+/// Every mistake, each with its place.
+pub fn read_reason(body: &Value) -> Parsed<String> {
+    let mut errors = Vec::new();
+    let mut reason = None;
+    if let Some(mut fields) = Fields::open(body, "", &mut errors) {
+        if let Some(value) = fields.required("reason", &mut errors) {
+            reason = value.as_str().filter(|text| !text.trim().is_empty());
+            if reason.is_none_or(|text| text.chars().count() > REASON_MAX_CHARS) {
+                let message = format!("must be a string of 1 to {REASON_MAX_CHARS} characters");
+                fields.wrong("reason", message, &mut errors);
+            }
+        }
+        fields.finish(&mut errors);
+    }
+    match reason {
+        Some(reason) if errors.is_empty() => Ok(reason.to_owned()),
+        _ => Err(errors),
+    }
+}
+
+/// Sends one dead or delivered event again: 200; 404, 409 `outbox_state`.
+pub fn requeue(id: i64) -> Statement {
+    Statement::new("holdfast.requeue_one", json!({"id": id}))
+}
+
+/// Sends all that a filter finds again: 200 `{"requeued":n}`; 409 `outbox_state`.
+pub fn requeue_all(filter: &Value) -> Statement {
+    Statement::new("holdfast.requeue_many", json!({"filter": filter, "limit": REQUEUE_MAX}))
+}
+
+/// Sets one pending or dead event aside for good: 200; 404, 409 `outbox_state`.
+pub fn discard(id: i64, reason: &str) -> Statement {
+    Statement::new("holdfast.discard_one", json!({"id": id, "reason": reason}))
+}

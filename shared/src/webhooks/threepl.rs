@@ -1,0 +1,94 @@
+//! What a 3PL's events say of goods that were announced, received and shipped.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::http::fields::uuid;
+use crate::webhooks::reading::{Id, Meaning, Reading, parse};
+
+/// Units on one line.
+const QTY_RANGE: std::ops::RangeInclusive<i64> = 0..=1_000_000;
+
+/// Lines of one document; far more than a truck holds, and few enough to be booked in a second.
+const MAX_LINES: usize = 5_000;
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(rename = "type")]
+    topic: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Notice {
+    #[serde(default)]
+    asn_id: Option<Id>,
+    #[serde(default)]
+    receipt_id: Option<Id>,
+    #[serde(default)]
+    shipment_id: Option<Id>,
+    #[serde(default)]
+    order_id: Option<Id>,
+    #[serde(default)]
+    closed: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Lines {
+    #[serde(default)]
+    lines: Option<Vec<Line>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    line_id: Id,
+    sku: String,
+    qty: i64,
+}
+
+/// Reads an event.
+pub fn read(body: &[u8]) -> Reading {
+    let topic = match parse(body) {
+        Ok(Envelope { topic }) => topic,
+        Err(why) => return Reading { topic: "unreadable".into(), meaning: Meaning::Unreadable(why) },
+    };
+    let meaning = match topic.as_str() {
+        "asn.created" | "asn.received" | "order.shipped" => {
+            parse(body).and_then(|of: Lines| command(&topic, body, of.lines.unwrap_or_default()))
+        }
+        "asn.cancelled" => command(&topic, body, Vec::new()),
+        _ => Ok(Meaning::Nothing),
+    };
+    Reading { topic, meaning: meaning.unwrap_or_else(Meaning::Unreadable) }
+}
+
+/// `documentId` names what a line's id is unique within: the ASN, the receipt (or the ASN where a receipt has no name), the
+/// shipment (or the order).
+fn command(topic: &str, body: &[u8], lines: Vec<Line>) -> Result<Meaning, String> {
+    let notice: Notice = parse(body)?;
+    let needed = |id: Option<Id>, name: &str| id.ok_or_else(|| format!("it has no {name}"));
+    let mut command = json!({"do": topic, "closed": notice.closed.unwrap_or(false)});
+    if topic == "order.shipped" {
+        let order = needed(notice.order_id, "orderId")?;
+        let order = uuid(&order.0).ok_or("orderId is not the id of an order")?;
+        command["orderId"] = json!(order);
+        command["documentId"] = json!(notice.shipment_id.map_or_else(|| order.to_string(), |id| id.0));
+    } else {
+        let asn = needed(notice.asn_id, "asnId")?;
+        let document =
+            if topic == "asn.received" { notice.receipt_id.unwrap_or(asn.clone()) } else { asn.clone() };
+        command["asnId"] = json!(asn);
+        command["documentId"] = json!(document);
+    }
+    if lines.len() > MAX_LINES {
+        return Err(format!("it has more than {MAX_LINES} lines"));
+    }
+    if let Some(line) = lines.iter().find(|line| !QTY_RANGE.contains(&line.qty)) {
+        return Err(format!("line {} has the quantity {}; 0 … 1,000,000 can be", line.line_id.0, line.qty));
+    }
+    let lines = lines.iter().filter(|line| line.qty > 0);
+    command["lines"] =
+        lines.map(|line| json!({"lineId": line.line_id, "sku": line.sku, "qty": line.qty})).collect();
+    Ok(Meaning::Command(command))
+}

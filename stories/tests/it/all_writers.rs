@@ -1,0 +1,147 @@
+//! All that changes orders, at once on the same few: saves, cancels, creations, invoices and payments between
+//! allocates and releases. Nobody deadlocks, the limit holds, and every number agrees.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use shared::idempotency::endpoint::Endpoint;
+use sqlx::PgConnection;
+use testing::{Event, Reply, Seed, Shop, fresh_key, lines};
+use uuid::Uuid;
+
+use crate::lock_order::deadlocks;
+
+const WORKERS: usize = 8;
+const ROUNDS: usize = 60;
+const LIMIT_MINOR: i64 = 1_000;
+
+async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
+    let request = event.request();
+    let (method, path) = (request.method().clone(), event.to_json()["rawPath"].as_str().unwrap().to_owned());
+    let response = match path.rsplit('/').next().unwrap() {
+        "allocate" => allocate::handle(sandbox, request).await,
+        "release" => release::handle(sandbox, request).await,
+        "invoices" => invoice::handle(sandbox, request).await,
+        _ => order_save::handle(sandbox, request).await,
+    };
+    let reply = Reply::from(response);
+    assert!(reply.status < 500, "{method} {path}: {reply:?}");
+    reply
+}
+
+/// The number of the test's own choices: a linear congruence, so that a run can be told again by its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// What one worker asks for in one round, of one of the two newest open orders, so that workers meet.
+async fn one_wish(shop: &Shop, owner: &mut PgConnection, dice: &mut Dice) -> Event {
+    let newest: Vec<(Uuid, i64)> = sqlx::query_as(
+        "select id, version from wholesale_order where status = 'open' order by created_at desc, id limit 2",
+    )
+    .fetch_all(owner)
+    .await
+    .unwrap();
+    let (order, version) = if newest.is_empty() { (Uuid::nil(), 0) } else { newest[dice.roll(newest.len())] };
+    let mut wanted: Vec<(Uuid, i64)> =
+        shop.tenant.skus.iter().map(|sku| (*sku, 1 + i64::try_from(dice.roll(3)).unwrap())).collect();
+    wanted.rotate_left(dice.roll(3));
+    wanted.truncate(1 + dice.roll(3));
+    let run = |qty: usize| -> Vec<Value> {
+        shop.tenant.skus.iter().map(|sku| json!({"skuId": sku, "qty": qty, "unitPriceMinor": 10})).collect()
+    };
+    let (method, path, body): (&str, String, Value) = match dice.roll(12) {
+        _ if newest.len() < 2 => {
+            ("POST", "/orders".into(), json!({"customerId": shop.tenant.customer, "lines": run(12)}))
+        }
+        0..=3 => ("POST", format!("/orders/{order}/allocate"), lines(&wanted)),
+        4..=5 => ("POST", format!("/orders/{order}/release"), lines(&wanted)),
+        6..=7 => {
+            let save = json!({"baseVersion": version, "notes": "again", "lines": run(6 + dice.roll(8))});
+            ("PATCH", format!("/orders/{order}"), save)
+        }
+        8..=9 => ("POST", format!("/orders/{order}/invoices"), json!({})),
+        _ => ("POST", format!("/orders/{order}/cancel"), json!({})),
+    };
+    Event::new(method, &path).bearer(&shop.tenant.token()).key(&fresh_key()).json(&body)
+}
+
+/// A worker on its own sandbox; tells what became of each of its wishes.
+async fn work(shop: Arc<Shop>, worker: usize) -> Vec<(String, u16)> {
+    let sandbox = shop.db.endpoint();
+    let mut owner = shop.db.owner().await;
+    // Two of each mind: they ask for the same at about the same moment.
+    let mut dice = Dice(u64::try_from(worker / 2).unwrap() + 7);
+    let mut done = Vec::new();
+    for round in 0..ROUNDS {
+        let event = one_wish(&shop, &mut owner, &mut dice).await;
+        let reply = send(&sandbox, &event).await;
+        let path = event.to_json()["rawPath"].as_str().unwrap().to_owned();
+        done.push((path.rsplit('/').next().unwrap().to_owned(), reply.status));
+        if worker == 0 && round % 8 == 7 {
+            // As the payment webhook does it.
+            shop.db
+                .execute(
+                    "update invoice set status = 'paid', paid_at = now() where status = 'awaiting_payment'",
+                )
+                .await;
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_meets_whom_the_numbers_agree() {
+    let seed = Seed {
+        skus: 3,
+        on_hand: 60,
+        orders: 2,
+        order_qty: 12,
+        unit_price_minor: 10,
+        credit_limit_minor: Some(LIMIT_MINOR),
+    };
+    let shop = Arc::new(Shop::open(seed).await);
+    let mut owner = shop.db.owner().await;
+    let before = deadlocks(&mut owner).await;
+    let tasks = (0..WORKERS).map(|worker| tokio::spawn(work(shop.clone(), worker)));
+    let done: Vec<_> = join_all(tasks).await.into_iter().flat_map(Result::unwrap).collect();
+    for what in ["allocate", "release", "cancel", "invoices"] {
+        let granted = done.iter().filter(|(path, status)| path == what && *status < 300).count();
+        assert!(granted > 0, "no {what} went through: {done:?}");
+    }
+    shop.db
+        .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
+        .await;
+    assert_eq!(deadlocks(&mut owner).await, before);
+    shop.db.assert_consistent().await;
+    let held_by_cancelled =
+        "order_line l join wholesale_order o on o.tenant_id = l.tenant_id and o.id = l.order_id
+        where o.status = 'cancelled' and l.qty_allocated > 0";
+    assert_eq!(shop.db.count(held_by_cancelled).await, 0, "a cancelled order holds nothing");
+    let uneven = "(select o.id, coalesce(sum(l.qty_invoiced * l.unit_price_minor), 0) as lines,
+                     (select coalesce(sum(total_minor), 0) from invoice i where i.order_id = o.id) as invoices
+                   from wholesale_order o join order_line l on l.order_id = o.id group by o.id) s where lines <> invoices";
+    assert_eq!(shop.db.count(uneven).await, 0, "invoices that are not what their order's lines say");
+    let saves = done.iter().filter(|(path, status)| Uuid::parse_str(path).is_ok() && *status == 200).count();
+    let saved = "outbox where event_type = 'order.saved'";
+    assert_eq!(shop.db.count(saved).await, i64::try_from(saves).unwrap(), "one event per save");
+    // Units invoiced may be released and the size run cut below them; but nobody invoices what was never held.
+    let over = "order_line l join (
+          select order_id, sku_id, max(held) as most from (
+            select order_id, sku_id, sum(qty) over (partition by order_id, sku_id order by id) as held from allocation_ledger) h
+          group by order_id, sku_id) m using (order_id, sku_id) where l.qty_invoiced > m.most";
+    assert_eq!(shop.db.count(over).await, 0, "a line invoiced for more than it ever held");
+    let passed = format!(
+        "(select (select coalesce(sum(total_minor), 0) from invoice where status = 'awaiting_payment')
+               + (select coalesce(sum(greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced) * l.unit_price_minor), 0)
+                  from order_line l join wholesale_order o on o.id = l.order_id where o.status <> 'cancelled') as exposure) s
+         where exposure > {LIMIT_MINOR}"
+    );
+    assert_eq!(shop.db.count(&passed).await, 0, "the credit limit was passed");
+}

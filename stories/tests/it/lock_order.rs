@@ -1,0 +1,71 @@
+//! One lock order everywhere: whoever meets whom, nobody deadlocks.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use sqlx::PgConnection;
+use testing::{Event, Seed, Shop, Tenant, fresh_key, lines};
+
+use crate::send;
+
+const ROUNDS: usize = 120;
+
+/// Deadlocks of this database so far; every session reports before it ends, so those under test end first.
+pub async fn deadlocks(owner: &mut PgConnection) -> i64 {
+    sqlx::query_scalar("select deadlocks from pg_stat_database where datname = current_database()")
+        .fetch_one(owner)
+        .await
+        .unwrap()
+}
+
+/// A worker on its own sandbox: each round one request; answers must be decisions, not failures.
+async fn work(shop: Arc<Shop>, tenant: Tenant, worker: usize) -> [u32; 2] {
+    let sandbox = shop.db.endpoint();
+    let mut counts = [0, 0];
+    for round in 0..ROUNDS {
+        let order = tenant.orders[(worker + round / 2) % tenant.orders.len()];
+        let verb = if round % 2 == 1 { "release" } else { "allocate" };
+        let mut wanted: Vec<_> =
+            tenant.skus.iter().map(|sku| (*sku, 1 + i64::try_from(round / 2 % 8).unwrap())).collect();
+        match worker % 3 {
+            0 => {}
+            1 => wanted.reverse(),
+            _ => wanted.rotate_left(round % tenant.skus.len()),
+        }
+        let event = Event::post(&format!("/orders/{order}/{verb}")).bearer(&tenant.token()).key(&fresh_key());
+        let reply = send(&sandbox, &event.json(&lines(&wanted))).await;
+        match reply.status {
+            200 => counts[0] += 1,
+            422 => counts[1] += 1,
+            _ => panic!("{reply:?}"),
+        }
+    }
+    counts
+}
+
+async fn workers_meet(credit_limit_minor: Option<i64>) {
+    let seed =
+        Seed { skus: 4, on_hand: 20, orders: 3, order_qty: 100, unit_price_minor: 1, credit_limit_minor };
+    let shop = Arc::new(Shop::open(seed).await);
+    let mut owner = shop.db.owner().await;
+    let before = deadlocks(&mut owner).await;
+    let tasks = (0..6).map(|worker| tokio::spawn(work(shop.clone(), shop.tenant.clone(), worker)));
+    let counts: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+    let [done, refused] = [0, 1].map(|n| counts.iter().map(|count| count[n]).sum::<u32>());
+    assert!(done > 200 && refused > 20, "they met: {done} done, {refused} refused");
+    shop.db
+        .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
+        .await;
+    assert_eq!(deadlocks(&mut owner).await, before, "a deadlock costs a second of a standing SKU");
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_in_any_order_never_deadlock() {
+    workers_meet(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_they_under_a_credit_limit() {
+    workers_meet(Some(60)).await;
+}

@@ -1,0 +1,61 @@
+//! Credentials for tests.
+
+use jsonwebtoken::{EncodingKey, Header, encode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::TestDb;
+use shared::runtime::config::{AuthConfig, JwtKeys};
+
+/// HS256 secret.
+pub const JWT_SECRET: &str = "a secret for tests only, 32 bytes or more";
+/// `iss`.
+pub const ISSUER: &str = "https://issuer.test";
+/// `aud`.
+pub const AUDIENCE: &str = "holdfast-test";
+/// Name of the tenant claim.
+pub const TENANT_CLAIM: &str = "tenant_id";
+/// Name of the scope claim.
+pub const SCOPE_CLAIM: &str = "scope";
+
+/// The configuration that [`token`] fits.
+pub fn auth_config() -> AuthConfig {
+    AuthConfig {
+        keys: JwtKeys::Secret(JWT_SECRET.into()),
+        issuer: ISSUER.into(),
+        audience: AUDIENCE.into(),
+        tenant_claim: TENANT_CLAIM.into(),
+        scope_claim: SCOPE_CLAIM.into(),
+    }
+}
+
+/// An hour's token with these scopes (space-separated).
+pub fn token(tenant: Uuid, user: Uuid, scopes: &str) -> String {
+    token_with(tenant, user, json!({ SCOPE_CLAIM: scopes }))
+}
+
+/// An hour's token whose claims are overridden by `claims`; null removes one.
+pub fn token_with(tenant: Uuid, user: Uuid, claims: Value) -> String {
+    let now = jiff::Timestamp::now().as_second();
+    let mut all = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": user, TENANT_CLAIM: tenant, "iat": now, "exp": now + 3600,
+        SCOPE_CLAIM: "orders:write orders:read outbox:admin"});
+    for (name, value) in claims.as_object().unwrap() {
+        all[name] = value.clone();
+    }
+    all.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    encode(&Header::default(), &all, &EncodingKey::from_secret(JWT_SECRET.as_bytes()).unwrap()).unwrap()
+}
+
+/// A live API key of a user.
+pub async fn issue_api_key(db: &TestDb, tenant: Uuid, user: Uuid, scopes: &[&str]) -> String {
+    let key = format!("hf_{}", Uuid::new_v4().simple());
+    let hash = hex::encode(Sha256::digest(key.as_bytes()));
+    let scopes = scopes.join(",");
+    db.execute(format!(
+        "insert into api_key (tenant_id, app_user_id, label, key_hash, scopes)
+         values ('{tenant}', '{user}', 'test', '\\x{hash}', string_to_array('{scopes}', ','))"
+    ))
+    .await;
+    key
+}

@@ -1,0 +1,223 @@
+//! One database per test, cloned from a template that is migrated once per version of the migrations.
+
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use tokio::sync::OnceCell;
+
+use holdfast::migrate::{RolePasswords, all_files, migrate};
+use shared::db::connection::Db;
+use shared::idempotency::endpoint::Endpoint;
+use shared::runtime::config::{DatabaseConfig, Pooler};
+
+/// Password of both roles in tests.
+const ROLE_PASSWORD: &str = "holdfast-test";
+
+/// A migrated database of its own; dropped at the end of the test.
+pub struct TestDb {
+    name: String,
+    /// Superuser.
+    pub owner_url: String,
+    /// The endpoint functions' role.
+    pub app_url: String,
+    /// The jobs' role.
+    pub worker_url: String,
+}
+
+/// The superuser's address of the server under test.
+fn server_url() -> String {
+    std::env::var("DATABASE_URL").expect("DATABASE_URL is not set: run the tests through `cargo xtask test`")
+}
+
+fn with_database(url: &str, database: &str, role: Option<&str>) -> String {
+    let mut url = reqwest::Url::parse(url).unwrap();
+    url.set_path(database);
+    if let Some(role) = role {
+        url.set_username(role).unwrap();
+        url.set_password(Some(ROLE_PASSWORD)).unwrap();
+    }
+    url.into()
+}
+
+/// The suite runs a second time with every function behind a pooler in transaction mode, whose `host:port` stands in
+/// `HOLDFAST_TEST_POOLER`.
+fn through_pooler(url: &str) -> DatabaseConfig {
+    let direct = DatabaseConfig::direct(url.to_owned());
+    match std::env::var("HOLDFAST_TEST_POOLER") {
+        Ok(address) if !address.is_empty() => {
+            let (host, port) = address.split_once(':').expect("HOLDFAST_TEST_POOLER is host:port");
+            let mut url = reqwest::Url::parse(url).unwrap();
+            url.set_host(Some(host)).unwrap();
+            url.set_port(Some(port.parse().unwrap())).unwrap();
+            DatabaseConfig { url: url.into(), pooler: Pooler::Transaction, ..direct }
+        }
+        _ => direct,
+    }
+}
+
+async fn connect(url: &str) -> PgConnection {
+    let options = PgConnectOptions::from_str(url).unwrap().disable_statement_logging();
+    options.connect().await.unwrap_or_else(|error| panic!("no connection to the test server: {error}"))
+}
+
+async fn run(connection: &mut PgConnection, sql: String) {
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
+}
+
+/// Makes the template unless it is there; test binaries that start together take turns.
+async fn template() -> &'static str {
+    static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+    TEMPLATE
+        .get_or_init(|| async {
+            let name = format!("holdfast_template_{}", migrations_hash());
+            let mut server = connect(&server_url()).await;
+            run(&mut server, "select pg_advisory_lock(7305)".into()).await;
+            let ready: bool = sqlx::query_scalar(
+                "select exists (select from pg_database where datname = $1 and datistemplate)",
+            )
+            .bind(&name)
+            .fetch_one(&mut server)
+            .await
+            .unwrap();
+            if !ready {
+                run(&mut server, format!("drop database if exists {name}")).await;
+                run(&mut server, format!("create database {name}")).await;
+                let passwords =
+                    RolePasswords { app: Some(ROLE_PASSWORD.into()), worker: Some(ROLE_PASSWORD.into()) };
+                migrate(&with_database(&server_url(), &name, None), Some(passwords)).await.unwrap();
+                run(&mut server, format!("alter database {name} is_template true")).await;
+            }
+            server.close().await.unwrap();
+            name
+        })
+        .await
+}
+
+fn migrations_hash() -> String {
+    let mut hash = Sha256::new();
+    for (path, sql) in all_files() {
+        hash.update(path);
+        hash.update(sql);
+    }
+    hex::encode(&hash.finalize()[..6])
+}
+
+impl TestDb {
+    /// A fresh database.
+    pub async fn create() -> Self {
+        let template = template().await;
+        let name = format!("holdfast_test_{}", uuid::Uuid::new_v4().simple());
+        let mut server = connect(&server_url()).await;
+        run(&mut server, format!("create database {name} template {template}")).await;
+        server.close().await.unwrap();
+        let url = |role| with_database(&server_url(), &name, role);
+        Self {
+            owner_url: url(None),
+            app_url: url(Some("holdfast_app")),
+            worker_url: url(Some("holdfast_worker")),
+            name,
+        }
+    }
+
+    /// The database's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A superuser's connection to it.
+    pub async fn owner(&self) -> PgConnection {
+        connect(&self.owner_url).await
+    }
+
+    /// A connection in the endpoint functions' role.
+    pub async fn app(&self) -> PgConnection {
+        connect(&self.app_url).await
+    }
+
+    /// How an endpoint function would be configured to reach it: directly, or through the pooler under test.
+    pub fn app_config(&self) -> DatabaseConfig {
+        through_pooler(&self.app_url)
+    }
+
+    /// The variables with which an endpoint function's binary reaches it and accepts [`super::token`].
+    pub fn endpoint_env(&self) -> Vec<(&'static str, String)> {
+        let database = self.app_config();
+        let pooler = if database.pooler == Pooler::Transaction { "transaction" } else { "none" };
+        vec![
+            ("APP_DATABASE_URL", database.url),
+            ("DATABASE_POOLER", pooler.into()),
+            ("JWT_SECRET", super::JWT_SECRET.into()),
+            ("JWT_ISSUER", super::ISSUER.into()),
+            ("JWT_AUDIENCE", super::AUDIENCE.into()),
+            ("JWT_TENANT_CLAIM", super::TENANT_CLAIM.into()),
+            ("JWT_SCOPE_CLAIM", super::SCOPE_CLAIM.into()),
+        ]
+    }
+
+    /// Whether functions reach it through a pooler in transaction mode.
+    pub fn is_pooled(&self) -> bool {
+        self.app_config().pooler == Pooler::Transaction
+    }
+
+    /// A sandbox of an endpoint function: its own connection, its own caches.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::new(&super::auth_config(), &self.app_config()).unwrap()
+    }
+
+    /// A worker's connection holder.
+    pub fn worker(&self) -> Db {
+        Db::new(&through_pooler(&self.worker_url)).unwrap()
+    }
+
+    /// One value, as the owner sees it.
+    pub async fn scalar<T>(&self, sql: &'static str) -> T
+    where
+        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
+    {
+        sqlx::query_scalar(sql).fetch_one(&mut self.owner().await).await.unwrap()
+    }
+
+    /// Runs statements as the owner.
+    pub async fn execute(&self, sql: impl Into<String>) {
+        run(&mut self.owner().await, sql.into()).await;
+    }
+
+    /// The invariants that hold after anything: positions and order lines equal their ledgers, no oversell, and
+    /// every aggregate's sequence is without a gap and given out once.
+    pub async fn assert_consistent(&self) {
+        let differing: i64 = self
+            .scalar("select (select count(*) from position_audit) + (select count(*) from order_line_audit)")
+            .await;
+        assert_eq!(differing, 0, "positions or lines that differ from their ledgers");
+        let oversold: i64 =
+            self.scalar("select count(*) from sku_position where allocated > on_hand + on_order").await;
+        assert_eq!(oversold, 0, "oversold positions");
+        let gaps: i64 = self
+            .scalar(
+                "select count(*) from (select count(distinct sequence) as n, max(sequence) as last, min(sequence) as first,
+                     count(distinct event_id) as events
+                   from outbox group by tenant_id, aggregate_type, aggregate_id) s where first <> 1 or last <> n or events <> n",
+            )
+            .await;
+        assert_eq!(gaps, 0, "aggregates whose sequence has a gap");
+    }
+}
+
+impl Drop for TestDb {
+    fn drop(&mut self) {
+        let (url, name) = (server_url(), self.name.clone());
+        // A runtime of its own: drop may run inside a test's runtime, which cannot be blocked on.
+        let dropper = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let mut server = connect(&url).await;
+                let sql = format!("drop database if exists {name} with (force)");
+                // A server that a test took down keeps its databases; the next run starts on a fresh one.
+                let _ = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut server).await;
+            });
+        });
+        let _ = dropper.join();
+    }
+}
