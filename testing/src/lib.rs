@@ -8,6 +8,7 @@
 )]
 
 mod caller;
+mod cases;
 mod database;
 pub mod emulator;
 mod event;
@@ -19,8 +20,10 @@ mod wire;
 pub use caller::{
     AUDIENCE, ISSUER, JWT_SECRET, SCOPE_CLAIM, TENANT_CLAIM, auth_config, issue_api_key, token, token_with,
 };
+pub use cases::{case, case_dir};
 pub use database::TestDb;
 pub use event::{Event, Reply};
+pub use holdfast::migrate::migrate;
 pub use proxy::Proxy;
 pub use seed::{Destination, Seed, Tenant};
 pub use story::{Hold, Shop, fresh_key, lines};

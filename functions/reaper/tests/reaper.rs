@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use reaper::{INBOX_SQL, KEYS_SQL, Limits, Retention, SNAPSHOTS_SQL, Summary, run_once};
-use sqlx::{Connection, Executor, PgConnection, SqlSafeStr};
+use reaper::{Limits, Retention, Summary, run_once};
+use serde_json::json;
+use shared::db::call::Statement;
+use sqlx::{Connection as _, Row as _};
 use testing::{Seed, TestDb};
 use tokio::time::Instant;
 
@@ -162,10 +164,12 @@ async fn two_at_once_share_the_work_and_rows_in_use_are_passed_over() {
 }
 
 #[tokio::test]
-async fn every_statement_prepares_as_the_worker() {
+async fn every_table_can_be_reaped_by_the_worker() {
     let db = TestDb::create().await;
-    let mut worker = PgConnection::connect(&db.worker_url).await.unwrap();
-    for sql in [KEYS_SQL, INBOX_SQL, SNAPSHOTS_SQL] {
-        (&mut worker).prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let worker = db.worker();
+    for table in ["idempotency_key", "webhook_inbox", "outbox", "inventory_snapshot"] {
+        let reap = Statement::new("holdfast.reap", json!({"table": table, "age": 400, "limit": 10}));
+        let row = worker.call_one(&reap).await.unwrap_or_else(|error| panic!("{table}: {error}"));
+        assert_eq!(row.get::<i64, _>("reap"), 0, "{table}");
     }
 }

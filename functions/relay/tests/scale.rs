@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use relay::Limits;
 use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms};
-use shared::delivery::settlement::{self, Outcome, Settlement};
-use sqlx::{Connection as _, PgConnection};
+use shared::delivery::settlement::{self, Settlement, Transition};
 use testing::{Seed, Tenant, TestDb};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -49,33 +48,31 @@ async fn ten_thousand_idle_destinations_cost_nothing() {
 /// Claims and settles `count` events of one destination by the relay's own statements, `batch` at a time, each claim from
 /// where the one before found its rows; how long each claim took.
 async fn claim_and_settle(db: &TestDb, count: usize, batch: usize) -> Vec<Duration> {
-    let mut worker = PgConnection::connect(&db.worker_url).await.unwrap();
+    let worker = db.worker();
     let terms =
         LeaseTerms { lease: Duration::from_secs(30), retry_unit: Duration::from_secs(1), jitter: 1.0 };
     let breaker = Limits::default().breaker;
-    let (mut floor_of, mut floor_secs): (Vec<Uuid>, Vec<f64>) = (Vec::new(), Vec::new());
+    let mut watermarks = Vec::new();
     let (mut took, mut settled) = (Vec::new(), 0);
     while settled < count {
         let request = ClaimRequest {
             slots: batch,
             after: Uuid::nil(),
             busy: &[],
-            room: &[],
             room_each: batch,
-            floor_of: &floor_of,
-            floor_secs: &floor_secs,
+            watermarks: &watermarks,
             terms,
         };
         let begun = Instant::now();
-        let (claimed, _) = outbox::claim(&mut worker, true, &request).await.unwrap();
+        let (claimed, _) = outbox::claim(&worker, &request).await.unwrap();
         took.push(begun.elapsed());
         let first = claimed.first().expect("an event");
-        (floor_of, floor_secs) = (vec![first.destination_id], vec![first.floor_secs.unwrap() - 0.2]);
+        watermarks = vec![(first.destination_id, first.oldest_due_secs.unwrap() - 0.2)];
         let delivered: Vec<_> = claimed
             .iter()
-            .map(|row| Settlement { id: row.id, token: row.token, outcome: Outcome::Delivered })
+            .map(|row| Settlement { id: row.id, token: row.token, transition: Transition::Delivered })
             .collect();
-        settlement::settle(&mut worker, true, &delivered, breaker).await.unwrap();
+        settlement::settle(&worker, &delivered, terms.retry_unit, breaker).await.unwrap();
         settled += claimed.len();
     }
     took
@@ -101,7 +98,7 @@ async fn blocks_of_a_drain(db: &TestDb, tenant: &Tenant) -> i64 {
 
 /// The held snapshot keeps every version of every delivered row, and so their entries at the beginning of the index of what
 /// is pending. A claim that walked over them would take the longer the more was delivered (a hundred times as long after
-/// these 100,000); the relay's floors let it begin behind them, and what must walk over them (the first claim of a drain,
+/// these 100,000); the relay's watermarks let it begin behind them, and what must walk over them (the first claim of a drain,
 /// the looks for lost rows) is done the more seldom the longer it takes. Autovacuum may come between or not: it can
 /// remove nothing while the snapshot is held.
 #[tokio::test]
@@ -126,7 +123,7 @@ async fn while_an_old_snapshot_is_held_claims_stay_quick_and_are_as_before_when_
         db.emit(&tenant, 10_000).await;
         claim_and_settle(&db, 10_000, 2_000).await;
     }
-    // A drain walks over the dead some six times, whatever it delivers; without floors it would, twice for each claim.
+    // A drain walks over the dead some six times, whatever it delivers; without watermarks it would, twice for each claim.
     let during = round().await;
     held.let_go().await;
     db.execute("vacuum outbox").await;

@@ -1,8 +1,7 @@
 //! Migrations: applied again, side by side, and to a database that is full, they change nothing they should not.
 
-use holdfast::migrate::migrate;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use testing::{Seed, Shop};
+use testing::{Seed, Shop, migrate};
 
 const FUNCTIONS: &str =
     "select string_agg(pg_get_functiondef(p.oid), E'\\n' order by p.oid::regprocedure::text)

@@ -79,7 +79,7 @@ async fn a_warm_allocate_is_one_round_trip_and_a_warm_release_three() {
         let trips = verb.messages();
         assert_eq!(stage.wire.take_counts(), Counts { asked: trips, answered: trips }, "{verb:?}");
         assert_eq!(send(&stage.sandbox, &event).await.header("idempotent-replayed"), Some("true"));
-        // A replay of the wrapped spelling ends its transaction with a message of its own.
+        // A replay by the multi-statement variant ends its transaction with a message of its own.
         let trips = if verb == Verb::Allocate { 1 } else { 2 };
         assert_eq!(stage.wire.take_counts().asked, trips, "replay of {verb:?}");
     }

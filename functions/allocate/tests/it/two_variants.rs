@@ -1,9 +1,9 @@
-//! Allocate runs fused in one message; the wrapped spelling of the same mechanism answers with the same bytes.
+//! Allocate is the single-statement variant of the mechanism; the multi-statement variant answers with the same bytes.
 
 use serde_json::{Value, json};
 use shared::domain::stock;
-use shared::http::auth::Scope;
 use shared::http::event::Incoming;
+use shared::http::route::Matched;
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::once;
 use testing::{Event, Reply, Seed, Shop, fresh_key, lines};
@@ -12,21 +12,19 @@ use uuid::Uuid;
 use crate::send;
 
 /// `allocate::handle` with `once` in the place of `once_fused`.
-async fn wrapped(endpoint: &Endpoint, order: Uuid, event: &Event) -> Reply {
+async fn multi_statement(endpoint: &Endpoint, event: &Event) -> Reply {
     let incoming = Incoming::read(event.request());
-    let path = Ok(format!("/orders/{order}/allocate"));
+    let route = &allocate::ROUTES[0];
+    let request = Matched { incoming: &incoming, access: route.access, pattern: route.pattern };
     let work = async {
-        let (call, lines) = endpoint.mutation(&incoming, Scope::OrdersWrite, path, stock::read_lines).await?;
-        once(&endpoint.db, &call, &(order, lines), |connection, call, (order, lines)| {
-            Box::pin(stock::promise(connection, call, *order, lines))
-        })
-        .await
+        let (call, lines) = endpoint.mutation(&request, stock::read_lines).await?;
+        once(&endpoint.db, &call, stock::promise(request.id("orderId")?, &lines)).await
     };
     Reply::from(endpoint.respond(&incoming, work).await)
 }
 
 #[tokio::test]
-async fn fused_and_wrapped_answer_with_the_same_bytes() {
+async fn both_variants_answer_with_the_same_bytes() {
     let shop = Shop::open(Seed {
         skus: 3,
         on_hand: 10,
@@ -55,16 +53,16 @@ async fn fused_and_wrapped_answer_with_the_same_bytes() {
         };
         let (one, two) = (event(), event());
         let start = shop.db.count(PROMISED).await;
-        let fused = send(&sandbox, &one).await;
-        let after_fused = shop.db.count(PROMISED).await;
+        let single = send(&sandbox, &one).await;
+        let after_single = shop.db.count(PROMISED).await;
         give_back_all(&shop).await;
-        let other = wrapped(&sandbox, order, &two).await;
-        assert_eq!((fused.status, &fused.body), (other.status, &other.body));
-        assert_eq!(fused.header("content-type"), other.header("content-type"));
-        assert_eq!(shop.db.count(PROMISED).await - after_fused, after_fused - start, "{body}");
-        // Each spelling replays what the other recorded.
-        for replay in [wrapped(&sandbox, order, &one).await, send(&sandbox, &two).await] {
-            assert_eq!((&replay.body, replay.header("idempotent-replayed")), (&fused.body, Some("true")));
+        let multi = multi_statement(&sandbox, &two).await;
+        assert_eq!((single.status, &single.body), (multi.status, &multi.body));
+        assert_eq!(single.header("content-type"), multi.header("content-type"));
+        assert_eq!(shop.db.count(PROMISED).await - after_single, after_single - start, "{body}");
+        // Each variant replays what the other recorded.
+        for replay in [multi_statement(&sandbox, &one).await, send(&sandbox, &two).await] {
+            assert_eq!((&replay.body, replay.header("idempotent-replayed")), (&single.body, Some("true")));
         }
         give_back_all(&shop).await;
     }

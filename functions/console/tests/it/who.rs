@@ -14,7 +14,7 @@ const READS: [&str; 7] = [
     "/admin/exceptions",
     "/admin/shortfalls",
 ];
-const DEEDS: [(&str, &str); 9] = [
+const OPERATIONS: [(&str, &str); 9] = [
     ("POST", "/admin/outbox/1/requeue"),
     ("POST", "/admin/outbox/1/discard"),
     ("POST", "/admin/outbox/requeue"),
@@ -30,7 +30,7 @@ const DEEDS: [(&str, &str); 9] = [
 async fn every_route_needs_a_credential_and_the_scope() {
     let desk = Desk::open().await;
     let id = desk.webhook().await;
-    let all = READS.iter().map(|path| ("GET", *path)).chain(DEEDS);
+    let all = READS.iter().map(|path| ("GET", *path)).chain(OPERATIONS);
     let clerk = token(desk.shop.tenant.id, desk.shop.tenant.users[0], "orders:write orders:read");
     for (method, path) in all {
         let event = Event::new(method, &path.replace("{id}", &id));
@@ -43,7 +43,7 @@ async fn every_route_needs_a_credential_and_the_scope() {
         let clerks = desk.send(&event.bearer(&clerk)).await;
         assert_eq!((clerks.status, clerks.error().as_deref()), (403, Some("forbidden")), "{method} {path}");
     }
-    for (method, path) in DEEDS {
+    for (method, path) in OPERATIONS {
         let event =
             Event::new(method, &path.replace("{id}", &id)).bearer(&desk.shop.tenant.token()).json(&json!({}));
         assert_eq!(
@@ -94,13 +94,13 @@ async fn another_tenants_things_are_as_if_they_did_not_exist() {
 }
 
 #[tokio::test]
-async fn a_deed_repeated_under_its_key_is_replayed_and_audited_once_and_another_under_it_is_refused() {
+async fn an_operation_repeated_under_its_key_is_replayed_and_audited_once_and_another_under_it_is_refused() {
     let desk = Desk::open().await;
     let id = desk.webhook().await;
     desk.shop.db.emit(&desk.shop.tenant, 3).await;
     desk.shop.db.execute("update outbox set dead_lettered_at = now()").await;
     let webhook = json!({"name": "x", "kind": "webhook", "url": "http://127.0.0.1:9/", "eventTypes": ["*"]});
-    let deeds = [
+    let operations = [
         ("POST", "/admin/outbox/1/requeue".to_owned(), json!({}), 200),
         ("POST", "/admin/outbox/2/discard".into(), json!({"reason": "x"}), 200),
         ("POST", "/admin/outbox/requeue".into(), json!({"state": "dead"}), 200),
@@ -110,13 +110,13 @@ async fn a_deed_repeated_under_its_key_is_replayed_and_audited_once_and_another_
         ("POST", format!("/admin/destinations/{id}/rotate"), json!({}), 200),
         ("POST", format!("/admin/destinations/{id}/test"), json!({}), 200),
     ];
-    for (method, path, body, status) in deeds {
+    for (method, path, body, status) in operations {
         let key = fresh_key();
-        let deed = Event::new(method, &path).bearer(&desk.shop.tenant.token()).key(&key).json(&body);
-        let first = desk.send(&deed).await;
+        let operation = Event::new(method, &path).bearer(&desk.shop.tenant.token()).key(&key).json(&body);
+        let first = desk.send(&operation).await;
         assert_eq!((first.status, first.header("idempotent-replayed")), (status, None), "{path}");
         let audited = desk.shop.db.count("outbox_audit").await;
-        let again = desk.send(&deed).await;
+        let again = desk.send(&operation).await;
         assert_eq!((again.status, &again.body), (first.status, &first.body), "{path}");
         assert_eq!(again.header("idempotent-replayed"), Some("true"), "{path}");
         assert_eq!(desk.shop.db.count("outbox_audit").await, audited, "{path}");

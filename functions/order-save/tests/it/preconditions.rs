@@ -68,13 +68,8 @@ async fn the_base_version_in_the_header_is_part_of_the_request() {
 
 #[tokio::test]
 async fn every_if_match_vector_is_answered_as_rfc_9110_has_it() {
-    let file =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/etag/comparison.json");
-    let Ok(text) = std::fs::read_to_string(&file) else {
-        println!("left out: no {}", file.display());
-        return;
-    };
-    let cases: Value = serde_json::from_str(&text).unwrap();
+    let Some(cases) = testing::case("etag/comparison.json") else { return };
+    let cases: Value = serde_json::from_slice(&cases).unwrap();
     let shop = Shop::open(Seed::default()).await;
     let sandbox = warm(&shop).await;
     for case in cases["if_match_headers"].as_array().unwrap() {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use shared::delivery::address::Guard;
 use shared::delivery::attempt::{Attempt, Sender};
-use shared::delivery::outbox::{Claimed, Kind};
+use shared::delivery::outbox::{Claimed, DestinationKind};
 use testing::{Seed, TestDb};
 use uuid::Uuid;
 
@@ -32,7 +32,7 @@ pub fn event_to(url: String) -> Claimed {
         id: 1,
         tenant_id: Uuid::nil(),
         destination_id: Uuid::nil(),
-        kind: Kind::Webhook,
+        kind: DestinationKind::Webhook,
         aggregate_id: Uuid::nil(),
         attempts: 1,
         payload: "{}".into(),
@@ -40,7 +40,7 @@ pub fn event_to(url: String) -> Claimed {
         secrets: vec!["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz".into()],
         location_id: None,
         token: Uuid::nil(),
-        floor_secs: None,
+        oldest_due_secs: None,
     }
 }
 

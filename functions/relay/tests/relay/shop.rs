@@ -7,8 +7,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
+use shared::db::connection::Db;
 use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms};
-use sqlx::{Connection as _, PgConnection};
 use testing::{Seed, Tenant, TestDb};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -248,33 +248,30 @@ async fn a_change_that_commits_while_others_of_its_sku_are_being_claimed_waits_f
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     connect(&db, &tenant, "http://127.0.0.1:9/").await;
-    let claim = async |worker: &mut PgConnection| {
+    let claim = async |worker: &Db| {
         let terms =
             LeaseTerms { lease: Duration::from_secs(30), retry_unit: Duration::from_secs(1), jitter: 1.0 };
-        let request = ClaimRequest {
-            slots: 20,
-            after: Uuid::nil(),
-            busy: &[],
-            room: &[],
-            room_each: 20,
-            floor_of: &[],
-            floor_secs: &[],
-            terms,
-        };
-        outbox::claim(worker, false, &request).await.unwrap().0.len()
+        let request =
+            ClaimRequest { slots: 20, after: Uuid::nil(), busy: &[], room_each: 20, watermarks: &[], terms };
+        outbox::claim(worker, &request).await.unwrap().0.len()
+    };
+    // What is called between these runs in one transaction, since a worker has one connection.
+    let say = async |worker: &Db, sql: &'static str| {
+        let mut lease = worker.checkout().await.unwrap();
+        sqlx::raw_sql(sql).execute(&mut *lease).await.unwrap();
+        lease.keep().await;
     };
     change(&db, &tenant, 0, 1).await;
-    let mut other = PgConnection::connect(&db.worker_url).await.unwrap();
-    let mut worker = PgConnection::connect(&db.worker_url).await.unwrap();
-    let mut claiming = worker.begin().await.unwrap();
-    assert_eq!(claim(&mut claiming).await, 1);
+    let (worker, other) = (db.worker(), db.worker());
+    say(&worker, "begin").await;
+    assert_eq!(claim(&worker).await, 1);
     change(&db, &tenant, 0, 1).await;
     // Two pushes under way at once could arrive in the wrong order.
-    assert_eq!(claim(&mut other).await, 0, "while the first claim is open");
-    claiming.commit().await.unwrap();
-    assert_eq!(claim(&mut other).await, 0, "while its lease holds");
+    assert_eq!(claim(&other).await, 0, "while the first claim is open");
+    say(&worker, "commit").await;
+    assert_eq!(claim(&other).await, 0, "while its lease holds");
     db.execute("update outbox set lease_token = null, leased_until = null, processed_at = now() where lease_token is not null").await;
-    assert_eq!(claim(&mut other).await, 1);
+    assert_eq!(claim(&other).await, 1);
 }
 
 #[tokio::test]

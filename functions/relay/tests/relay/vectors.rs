@@ -1,28 +1,24 @@
 //! Signatures and waits against vectors of other makers, where those are at hand, and against the limits.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use relay::Limits;
 use serde_json::Value;
 use shared::delivery::address::Guard;
-use shared::delivery::attempt::{retry_after, retry_delay, signature};
-use shared::delivery::outbox;
-use shared::delivery::settlement;
-use sqlx::{Connection, Executor, SqlSafeStr};
-use testing::TestDb;
+use shared::delivery::attempt::{retry_after, signature};
+use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms};
+use shared::delivery::settlement::{Settled, Settlement, Transition, settle};
+use shared::delivery::shopify_items::{LearnedItem, learn};
+use testing::{Seed, TestDb, case};
+use uuid::Uuid;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The vectors of one file, or `None` with a note where they are not there.
+/// The vectors of one file; none where they are not there.
 fn vectors(file: &str) -> Option<Vec<Value>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases").join(file);
-    if let Ok(text) = std::fs::read_to_string(&path) {
-        return Some(serde_json::from_str(&text).unwrap());
-    }
-    println!("left out: no vectors at {}", path.display());
-    None
+    case(file).map(|bytes| serde_json::from_slice(&bytes).unwrap())
 }
 
 #[test]
@@ -108,18 +104,32 @@ fn retry_after_takes_seconds_and_dates_up_to_an_hour_and_ignores_the_rest() {
     }
 }
 
-#[test]
-fn the_backoff_doubles_spreads_and_ends_at_an_hour() {
-    let delay = |attempts, jitter, after| retry_delay(attempts, jitter, SECOND, after);
-    assert_eq!(delay(1, 1.0, None), 2 * SECOND);
-    assert_eq!(delay(1, 1.5, None), 3 * SECOND);
-    assert_eq!(delay(5, 1.25, None), 40 * SECOND);
-    assert_eq!(delay(11, 1.0, None), 2048 * SECOND);
-    assert_eq!(delay(11, 1.8, None), 3600 * SECOND);
-    assert_eq!(delay(12, 1.0, None), 3600 * SECOND);
-    assert_eq!(delay(100, 1.5, None), 3600 * SECOND);
-    assert_eq!(delay(3, 1.0, Some(2 * SECOND)), 8 * SECOND);
-    assert_eq!(delay(3, 1.0, Some(900 * SECOND)), 900 * SECOND);
+#[tokio::test]
+async fn the_backoff_doubles_spreads_and_ends_at_an_hour() {
+    let db = TestDb::create().await;
+    let mut owner = db.owner().await;
+    // Attempts, jitter, the partner's wish and the delay, in seconds.
+    for (attempts, jitter, retry_after_secs, expected_secs) in [
+        (1, 1.0, None, 2.0),
+        (1, 1.5, None, 3.0),
+        (5, 1.25, None, 40.0),
+        (11, 1.0, None, 2048.0),
+        (11, 1.8, None, 3600.0),
+        (12, 1.0, None, 3600.0),
+        (100, 1.5, None, 3600.0),
+        (3, 1.0, Some(2.0), 8.0),
+        (3, 1.0, Some(900.0), 900.0),
+    ] {
+        let delay_secs: f64 = sqlx::query_scalar("select holdfast.retry_delay_secs($1, $2, $3, $4)")
+            .bind::<i32>(attempts)
+            .bind::<f64>(SECOND.as_secs_f64())
+            .bind::<f64>(jitter)
+            .bind::<Option<f64>>(retry_after_secs)
+            .fetch_one(&mut owner)
+            .await
+            .unwrap();
+        assert_eq!(delay_secs, expected_secs, "{attempts} {jitter} {retry_after_secs:?}");
+    }
 }
 
 #[test]
@@ -130,20 +140,44 @@ fn without_a_usable_secret_nothing_is_signed_and_no_secret_is_told() {
 }
 
 #[tokio::test]
-async fn every_statement_of_the_outbox_prepares_as_the_worker() {
+async fn every_statement_of_the_outbox_runs_as_the_worker() {
     let db = TestDb::create().await;
-    let mut worker = sqlx::PgConnection::connect(&db.worker_url).await.unwrap();
-    for sql in [
-        outbox::CLAIM_SQL,
-        outbox::CLAIM_LOST_SQL,
-        outbox::SWEEP_LOST_SQL,
-        outbox::FACTS_SQL,
-        outbox::LEARN_SQL,
-        outbox::SWEEP_ORDER_SQL,
-        outbox::BACKLOG_SQL,
-        settlement::SETTLE_SQL,
-        outbox::REAP_SQL,
-    ] {
-        (&mut worker).prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
-    }
+    let tenant = db.seed(Seed::default()).await;
+    let destination = db.destination(&tenant, "http://127.0.0.1:9/", &["*"]).await;
+    let worker = db.worker();
+    let terms = LeaseTerms { lease: 30 * SECOND, retry_unit: SECOND, jitter: 1.0 };
+    let request = ClaimRequest {
+        slots: 20,
+        after: Uuid::nil(),
+        busy: &[(destination.id, 1)],
+        room_each: 20,
+        watermarks: &[(destination.id, 1.0)],
+        terms,
+    };
+    assert!(outbox::claim(&worker, &request).await.unwrap().0.is_empty());
+    assert!(outbox::claim_lost(&worker, &[destination.id], terms).await.unwrap().is_empty());
+    let lost = outbox::sweep_lost(&worker).await.unwrap();
+    assert_eq!((lost.dead_lettered, lost.lost_due), (0, false));
+    assert!(outbox::facts(&worker, &[1]).await.unwrap().is_empty());
+    let item = LearnedItem {
+        tenant_id: tenant.id,
+        destination_id: destination.id,
+        sku_id: tenant.skus[0],
+        inventory_item_id: "gid://shopify/InventoryItem/1".into(),
+    };
+    learn(&worker, &item).await.unwrap();
+    let swept = outbox::sweep_order(&worker, (Uuid::nil(), Uuid::nil()), 10).await.unwrap();
+    assert_eq!(swept, (None, 0));
+    assert_eq!(outbox::backlog(&worker, 10).await.unwrap(), (0, 0.0));
+    let transitions = [
+        Transition::Delivered,
+        Transition::Failed { error: "x".into(), jitter: 1.0, retry_after: Some(SECOND), pause: Some(SECOND) },
+        Transition::Rejected { error: "x".into() },
+        Transition::Gone { error: "x".into() },
+    ];
+    let attempts = (1..).zip(transitions);
+    let nobodys: Vec<_> =
+        attempts.map(|(id, transition)| Settlement { id, token: Uuid::nil(), transition }).collect();
+    let settled = settle(&worker, &nobodys, SECOND, Limits::default().breaker).await.unwrap();
+    assert_eq!(settled, Settled { refused: 4, ..Settled::default() });
 }

@@ -1,5 +1,5 @@
-//! The real binary of a wrapped function, frozen between two of its messages past every time-out while another sandbox
-//! takes the same key, then thawed: the server ended its session, so it can commit nothing.
+//! The real binary of a multi-statement function, frozen between two of its messages past every time-out while another
+//! sandbox takes the same key, then thawed: the server ended its session, so it can commit nothing.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The idempotency table, through the wrapped spelling of the mechanism.
+//! The idempotency table, through the multi-statement variant of the mechanism.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Shops, a 3PL, buyers and people, at once on the same few SKUs: nobody deadlocks, and every number agrees.
 
 use futures_util::future::join_all;
-use shared::webhooks::inbox::{Delivery, Reading};
+use shared::webhooks::inbox::Delivery;
 use testing::{fresh_key, lines};
 use uuid::Uuid;
 
@@ -73,7 +73,7 @@ async fn of_the_3pl(shop: &Shop, webhook: &Webhook, dice: &mut Dice) -> u16 {
         }
     };
     let body = event.to_string();
-    let reading: Reading = shared::webhooks::threepl::read(body.as_bytes());
+    let reading = shared::webhooks::threepl::read(body.as_bytes());
     let delivery =
         Delivery { provider: "3pl:north-3pl", event_id: Some(&document), reading, body: body.as_bytes() };
     webhook.receiver.receive(&delivery).await.map_or_else(|problem| problem.status, |answer| answer.status)

@@ -10,8 +10,6 @@ mod people;
 mod shortage;
 mod signatures;
 
-use std::path::PathBuf;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -20,7 +18,7 @@ use sha2::Sha256;
 use shared::webhooks::inbox::Receiver;
 use shared::webhooks::signature::Secrets;
 use shopify_webhook::Webhook;
-use testing::{Event, Reply, Seed, Shop};
+use testing::{Event, Reply, Seed, Shop, case};
 
 const SECRET: &str = "client_secret_of_the_tests";
 const DOMAIN: &str = "alder.myshopify.com";
@@ -117,13 +115,4 @@ async fn positions(shop: &Shop) -> String {
 
 async fn open_shortfalls(shop: &Shop) -> String {
     text(shop, "select coalesce(string_agg(concat_ws(' ', cause, qty), ', '), '') from shortfall where settled_at is null").await
-}
-
-fn case(name: &str) -> Option<Vec<u8>> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/shopify").join(name);
-    let read = std::fs::read(path).ok();
-    if read.is_none() {
-        eprintln!("left out: the published case {name} is not here");
-    }
-    read
 }

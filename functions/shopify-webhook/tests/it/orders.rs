@@ -280,7 +280,7 @@ async fn published_payloads_are_read() {
         ("5", "orders/create", "order-created-3", "6 0, 6 0, 6 0, 6 2"),
         ("6", "orders/create", "order-created-1", "6 0, 6 0, 6 0, 6 2"),
     ] {
-        let Some(body) = case(&format!("payloads/{name}.json")) else { return };
+        let Some(body) = case(&format!("shopify/payloads/{name}.json")) else { return };
         assert_eq!(send(&webhook, &signed(DOMAIN, id, topic, &body)).await.json(), received(), "{name}");
         assert_eq!(positions(&shop).await, after, "{name}");
     }

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn every_published_vector_is_answered_as_it_was_meant() {
-    let Some(cases) = case("hmac-cases.json") else { return };
+    let Some(cases) = case("shopify/hmac-cases.json") else { return };
     let (_shop, mut webhook) = open(Seed::default()).await;
     let cases: Vec<Value> = serde_json::from_slice(&cases).unwrap();
     assert!(cases.len() >= 15);
@@ -32,7 +32,7 @@ async fn every_published_vector_is_answered_as_it_was_meant() {
 
 #[tokio::test]
 async fn published_hmacs_hold_and_any_of_several_secrets_will_do() {
-    let Some(cases) = case("published-hmacs.json") else { return };
+    let Some(cases) = case("shopify/published-hmacs.json") else { return };
     let cases: Vec<Value> = serde_json::from_slice(&cases).unwrap();
     for case in &cases {
         let (secret, body) = (case["secret"].as_str().unwrap(), case["body"].as_str().unwrap());

@@ -184,7 +184,7 @@ async fn the_published_events_are_read_and_those_of_other_businesses_let_be() {
         "checkout.session.completed",
         "invoice.paid",
     ] {
-        let Some(body) = case(&format!("events/{name}.json")) else { continue };
+        let Some(body) = case(&format!("stripe/events/{name}.json")) else { continue };
         let mut published: Value = serde_json::from_slice(&body).unwrap();
         published["id"] = json!(format!("evt_{name}"));
         assert_eq!(tell(&webhook, &published).await.json(), received(), "{name}");
@@ -192,7 +192,7 @@ async fn the_published_events_are_read_and_those_of_other_businesses_let_be() {
     }
     assert_eq!(shop.db.count("webhook_inbox").await, seen);
     assert_eq!(shop.db.count("payment_ledger").await, 0);
-    let Some(body) = case("events/payment_intent.succeeded.json") else { return };
+    let Some(body) = case("stripe/events/payment_intent.succeeded.json") else { return };
     let mut ours: Value = serde_json::from_slice(&body).unwrap();
     ours["data"]["object"]["metadata"] = json!({"invoice_id": invoice, "other": "x"});
     ours["data"]["object"]["amount_received"] = json!(5_000);

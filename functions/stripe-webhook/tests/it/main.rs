@@ -8,8 +8,6 @@ mod official;
 mod once;
 mod signatures;
 
-use std::path::PathBuf;
-
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +15,7 @@ use sha2::Sha256;
 use shared::webhooks::inbox::Receiver;
 use shared::webhooks::signature::Secrets;
 use stripe_webhook::{Livemode, Webhook};
-use testing::{Event, Reply, Seed, Shop};
+use testing::{Event, Reply, Seed, Shop, case};
 use uuid::Uuid;
 
 const SECRET: &str = "whsec_of_the_tests";
@@ -116,13 +114,4 @@ async fn text(shop: &Shop, sql: String) -> String {
 
 async fn status(shop: &Shop, invoice: Uuid) -> String {
     text(shop, format!("select status from invoice where id = '{invoice}'")).await
-}
-
-fn case(name: &str) -> Option<Vec<u8>> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/stripe").join(name);
-    let read = std::fs::read(path).ok();
-    if read.is_none() {
-        eprintln!("left out: the published case {name} is not here");
-    }
-    read
 }

@@ -13,7 +13,7 @@ async fn nothing_is_stored(shop: &Shop) {
 
 #[tokio::test]
 async fn every_published_vector_is_answered_as_it_was_meant() {
-    let Some(cases) = case("signature-cases.json") else { return };
+    let Some(cases) = case("stripe/signature-cases.json") else { return };
     let (shop, base) = open().await;
     let cases: Vec<Value> = serde_json::from_slice(&cases).unwrap();
     let mut accepted = 0;
@@ -51,7 +51,7 @@ async fn every_published_vector_is_answered_as_it_was_meant() {
 
 #[tokio::test]
 async fn a_published_signature_holds_at_its_time() {
-    let Some(cases) = case("published-signatures.json") else { return };
+    let Some(cases) = case("stripe/published-signatures.json") else { return };
     let cases: Vec<Value> = serde_json::from_slice(&cases).unwrap();
     for case in &cases {
         let body = case["body"].as_str().unwrap();

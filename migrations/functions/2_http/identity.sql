@@ -1,0 +1,60 @@
+-- Resolvers: a proof of identity -> a tenant id, and nothing else. The only functions that look across tenants; they run as
+-- the tables' owner, whom row-level security does not bind.
+create or replace function holdfast.tenant_of_api_key(p_key_hash bytea) returns uuid
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select tenant_id from public.api_key where key_hash = p_key_hash $$;
+
+create or replace function holdfast.tenant_of_shop(p_domain text) returns uuid
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select tenant_id from public.shopify_shop where domain = lower(p_domain) $$;
+
+create or replace function holdfast.tenant_of_threepl_account(p_account text) returns uuid
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select tenant_id from public.threepl_account where id = p_account $$;
+
+create or replace function holdfast.tenant_of_invoice(p_invoice uuid) returns uuid
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select tenant_id from public.invoice where id = p_invoice $$;
+
+create or replace function holdfast.tenant_of_payment_intent(p_intent text) returns uuid
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select tenant_id from public.payment_ledger where payment_intent = p_intent and kind = 'payment' limit 1 $$;
+
+revoke all on function holdfast.tenant_of_api_key(bytea), holdfast.tenant_of_shop(text),
+  holdfast.tenant_of_threepl_account(text), holdfast.tenant_of_invoice(uuid), holdfast.tenant_of_payment_intent(text) from public;
+grant execute on function holdfast.tenant_of_api_key(bytea), holdfast.tenant_of_shop(text),
+  holdfast.tenant_of_threepl_account(text), holdfast.tenant_of_invoice(uuid), holdfast.tenant_of_payment_intent(text) to holdfast_app;
+
+-- Whether the caller's user exists, for refusals that never reach the claim: {"tenantId","userId"}.
+create or replace function holdfast.is_user(p_who jsonb) returns boolean
+language plpgsql volatile security invoker as $$
+begin
+  perform set_config('app.tenant_id', p_who ->> 'tenantId', true);
+  return exists (select from public.app_user
+                 where tenant_id = (p_who ->> 'tenantId')::uuid and id = (p_who ->> 'userId')::uuid);
+end $$;
+
+-- An API key that is there and not revoked, by the hash of its text: {"hash"} in hex. The resolver gives the tenant; the
+-- key's row is read under row-level security.
+create or replace function holdfast.find_api_key(p_call jsonb)
+returns table (tenant_id text, id text, app_user_id text, scopes text, expires_at_secs bigint)
+language plpgsql volatile security invoker as $$
+declare
+  v_hash constant bytea := decode(p_call ->> 'hash', 'hex');
+begin
+  perform set_config('app.tenant_id', coalesce(holdfast.tenant_of_api_key(v_hash)::text, ''), true);
+  return query
+  select k.tenant_id::text, k.id::text, k.app_user_id::text, array_to_string(k.scopes, ' '),
+         extract(epoch from k.expires_at)::bigint
+  from public.api_key k where k.key_hash = v_hash and k.revoked_at is null;
+end $$;
+
+-- The secret of a 3PL account, before anything is known but its name: {"account"}. The signature to come proves the tenant.
+create or replace function holdfast.threepl_secret(p_call jsonb) returns text
+language plpgsql volatile security invoker as $$
+declare
+  v_account constant text := p_call ->> 'account';
+begin
+  perform set_config('app.tenant_id', coalesce(holdfast.tenant_of_threepl_account(v_account)::text, ''), true);
+  return (select a.secret from public.threepl_account a where a.id = v_account);
+end $$;

@@ -1,0 +1,219 @@
+-- The relay's claim: free rows that are due become leased. A transaction of its own; no call to a partner is made while one
+-- is open.
+
+-- How many rows each of these destinations may get now: one where its breaker is open and a probe is due; what is left
+-- of its allowance where it has one (a second's worth may go at once). Holds the rows of destination_health that it
+-- decides by; a destination that another relay is deciding about gets none. No row in the answer: no bound.
+create or replace function holdfast.relay_allowance(p_destinations uuid[], p_now timestamptz, p_probe_secs float8)
+returns table (destination_id uuid, rows int) language plpgsql volatile security invoker as $$
+#variable_conflict use_column
+declare
+  v_bound record;
+  v_health public.destination_health;
+begin
+  for v_bound in
+    select d.id, d.tenant_id, d.max_per_second
+    from public.destination d left join public.destination_health h on h.destination_id = d.id
+    where d.id = any (p_destinations)
+      and (d.max_per_second is not null or h.open_until is not null or h.paced_until > p_now)
+    order by d.id
+  loop
+    destination_id := v_bound.id;
+    rows := 0;
+    insert into public.destination_health (tenant_id, destination_id) values (v_bound.tenant_id, v_bound.id)
+    on conflict do nothing;
+    select * into v_health from public.destination_health h where h.destination_id = v_bound.id
+    for no key update skip locked;
+    if found then
+      if v_health.open_until is not null then
+        if v_health.open_until <= p_now then
+          rows := 1;
+          -- Nobody else probes while this one may be under way.
+          update public.destination_health h set probing = true, open_until = p_now + make_interval(secs => p_probe_secs)
+          where h.destination_id = v_bound.id;
+        end if;
+      elsif v_bound.max_per_second is not null then
+        rows := greatest(0, floor(v_bound.max_per_second
+          * (1 - extract(epoch from greatest(v_health.paced_until, p_now) - p_now))));
+      elsif v_health.paced_until is null or v_health.paced_until <= p_now then
+        continue;
+      end if;
+    end if;
+    return next;
+  end loop;
+end $$;
+
+-- Leases rows that the caller has locked, and hands them out with all that an attempt needs. p_terms: token, leaseSecs,
+-- unitSecs (of the backoff), jitter. The attempt is counted here, so that one that kills the relay is an attempt. Should the
+-- lease be lost, the row is due again only after its backoff: the next relay then begins with another, and repeated kills
+-- spread over the rows.
+create or replace function holdfast.relay_lease(p_ids bigint[], p_terms jsonb)
+returns table (id bigint, tenant_id uuid, destination_id uuid, kind text, aggregate_id uuid, attempts int, payload text,
+  url text, secrets text[], location_id text)
+language plpgsql volatile security invoker as $$
+#variable_conflict use_column
+declare
+  v_until constant timestamptz := clock_timestamp() + make_interval(secs => (p_terms ->> 'leaseSecs')::float8);
+begin
+  return query
+  with leased as (
+    update public.outbox o set attempts = o.attempts + 1, lease_token = (p_terms ->> 'token')::uuid, leased_until = v_until,
+      next_attempt_at = v_until
+        + make_interval(secs => holdfast.retry_delay_secs(o.attempts + 1, (p_terms ->> 'unitSecs')::float8,
+                                                          (p_terms ->> 'jitter')::float8, null))
+    where o.id = any (p_ids)
+    returning o.id, o.destination_id, o.aggregate_id, o.attempts, o.payload)
+  select l.id, d.tenant_id, l.destination_id, d.kind, l.aggregate_id, l.attempts,
+         case when d.kind = 'webhook' then l.payload else '' end, d.url,
+         array(select s.secret from public.destination_secret s
+               where s.tenant_id = d.tenant_id and s.destination_id = d.id
+                 and (s.retires_at is null or s.retires_at > clock_timestamp())
+               order by s.created_at desc, s.id),
+         d.location_id
+  from leased l join public.destination d on d.id = l.destination_id
+  order by l.id;
+end $$;
+
+-- All due rows of up to p_skus SKUs at a shop, locked: they go out as one push. A SKU that is being pushed is left alone, or
+-- two pushes could arrive in the wrong order.
+create or replace function holdfast.relay_collapse(p_destination uuid, p_skus int, p_now timestamptz)
+returns bigint[] language plpgsql volatile security invoker as $$
+declare
+  v_ids bigint[] := '{}';
+  v_more bigint[];
+  v_seen uuid[] := '{}';
+  v_sku uuid;
+  v_taken int := 0;
+  -- SKUs that are being pushed are looked at and left alone; this many of them end the search.
+  v_max_passed constant int := 64;
+begin
+  while v_taken < p_skus and cardinality(v_seen) < p_skus + v_max_passed loop
+    select o.aggregate_id into v_sku from public.outbox o
+    where o.destination_id = p_destination and o.next_attempt_at <= p_now and o.lease_token is null
+      and holdfast.is_pending(o)
+      and o.aggregate_id <> all (v_seen)
+    order by o.next_attempt_at, o.id limit 1;
+    exit when not found;
+    v_seen := v_seen || v_sku;
+    v_more := holdfast.relay_rows_of_sku(p_destination, v_sku, p_now, false);
+    if cardinality(v_more) > 0 then
+      v_ids := v_ids || v_more;
+      v_taken := v_taken + 1;
+    end if;
+  end loop;
+  return v_ids;
+end $$;
+
+-- The due rows of one SKU, locked, unless it is being pushed. p_lost: those whose lease ran out, otherwise the free ones.
+create or replace function holdfast.relay_rows_of_sku(p_destination uuid, p_sku uuid, p_now timestamptz, p_lost boolean)
+returns bigint[] language plpgsql volatile security invoker as $$
+declare
+  -- Keeps this lock apart from other uses of the hash.
+  v_seed constant bigint := 7306;
+  -- Rows of one push: more go out with the next one.
+  v_max_rows constant int := 5000;
+begin
+  -- Until this claim commits no other one can come between the look and the lease.
+  if not pg_try_advisory_xact_lock(hashtextextended(p_destination::text || p_sku::text, v_seed)) then
+    return '{}';
+  end if;
+  if exists (select from public.outbox o
+             where o.keyed and o.destination_id = p_destination and o.aggregate_id = p_sku
+               and o.lease_token is not null and o.leased_until > p_now
+               and holdfast.is_pending(o)) then
+    return '{}';
+  end if;
+  return array(
+    select o.id from public.outbox o
+    where o.keyed and o.destination_id = p_destination and o.aggregate_id = p_sku and o.next_attempt_at <= p_now
+      and (o.lease_token is not null) = p_lost
+      and holdfast.is_pending(o)
+    order by o.sequence limit v_max_rows for update skip locked);
+end $$;
+
+-- Up to p_limit free rows of one destination that are due, locked: oldest due first. At a shop a SKU counts as one, with
+-- all its due rows.
+create or replace function holdfast.relay_take(p_kind text, p_destination uuid, p_from_at timestamptz, p_now timestamptz,
+  p_limit int) returns table (id bigint, next_attempt_at timestamptz)
+language plpgsql volatile security invoker as $$
+#variable_conflict use_column
+begin
+  if p_kind = 'shopify_inventory' then
+    return query select s.id, null::timestamptz from unnest(holdfast.relay_collapse(p_destination, p_limit, p_now)) s(id);
+  else
+    return query
+    select o.id, o.next_attempt_at from public.outbox o
+    where o.destination_id = p_destination and o.next_attempt_at between p_from_at and p_now and o.lease_token is null
+      and holdfast.is_pending(o)
+    order by o.next_attempt_at, o.id
+    limit p_limit
+    for update skip locked;
+  end if;
+end $$;
+
+-- {"slots","after","busy":[{"id","room"}],"roomEach","watermarks":[{"id","secs"}],"lease"}: claims up to `slots` free rows that
+-- are due at active destinations, oldest due first within each. As many destinations as possible share the batch evenly, each
+-- within its room: `busy` names those with less room than roomEach. SKIP LOCKED: relays that claim at once pass each other,
+-- and the LIMIT counts unlocked rows. At a shop a slot is a SKU, with all its due rows. `lease`: as relay_lease takes it.
+-- oldest_due_secs: the next claim's watermark of this destination. after: the destination to go on from.
+create or replace function holdfast.relay_claim(p_call jsonb)
+returns table (id bigint, tenant_id uuid, destination_id uuid, kind text, aggregate_id uuid, attempts int, payload text,
+  url text, secrets text[], location_id text, after uuid, oldest_due_secs float8)
+language plpgsql volatile security invoker as $$
+#variable_conflict use_column
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_slots constant int := p_call ->> 'slots';
+  v_busy constant uuid[] := array(select b ->> 'id' from jsonb_array_elements(p_call -> 'busy') b);
+  v_room constant int[] := array(select b ->> 'room' from jsonb_array_elements(p_call -> 'busy') b);
+  v_full constant uuid[] := array(select b.id from unnest(v_busy, v_room) b(id, room) where b.room <= 0);
+  v_marked constant uuid[] := array(select m ->> 'id' from jsonb_array_elements(p_call -> 'watermarks') m);
+  v_marks constant timestamptz[] :=
+    array(select to_timestamp((m ->> 'secs')::float8) from jsonb_array_elements(p_call -> 'watermarks') m);
+  v_dests constant uuid[] :=
+    holdfast.relay_due_destinations((p_call ->> 'after')::uuid, v_full, v_slots, v_now, v_marked, v_marks);
+  v_each constant int := v_slots / greatest(cardinality(v_dests), 1);
+  v_more constant int := v_slots % greatest(cardinality(v_dests), 1);
+  v_limits uuid[];
+  v_allowed int[];
+  v_ids bigint[];
+  v_of uuid[];
+  v_due timestamptz[];
+begin
+  if cardinality(v_dests) = 0 then
+    return;
+  end if;
+  select array_agg(a.destination_id), array_agg(a.rows) into v_limits, v_allowed
+  from holdfast.relay_allowance(v_dests, v_now, (p_call -> 'lease' ->> 'leaseSecs')::float8) a;
+  select array_agg(due.id), array_agg(d.id), array_agg(due.next_attempt_at) into v_ids, v_of, v_due
+  from unnest(v_dests) with ordinality as d(id, place)
+  join public.destination x on x.id = d.id
+  left join unnest(v_busy, v_room) b(id, room) on b.id = d.id
+  left join unnest(v_limits, v_allowed) a(id, rows) on a.id = d.id
+  left join unnest(v_marked, v_marks) m(id, mark) on m.id = d.id
+  cross join lateral (select least(coalesce(b.room, (p_call ->> 'roomEach')::int), v_each + (d.place <= v_more)::int,
+                                   a.rows) as rows) room
+  cross join lateral holdfast.relay_take(x.kind, d.id, coalesce(m.mark, '-infinity'), v_now, room.rows) due;
+  perform holdfast.relay_pay_pace(v_of, v_ids, v_now);
+  return query
+  select l.*, v_dests[cardinality(v_dests)], extract(epoch from f.first)::float8
+  from holdfast.relay_lease(v_ids, p_call -> 'lease') l
+  left join (select t.id, min(t.due) as first from unnest(v_of, v_due) t(id, due) group by 1) f
+    on f.id = l.destination_id
+  order by l.id;
+end $$;
+
+-- What was taken of an allowance is paid for at the pace that the destination takes; at a shop, by pushes. p_of, p_ids: the
+-- rows taken, and whose each is.
+create or replace function holdfast.relay_pay_pace(p_of uuid[], p_ids bigint[], p_now timestamptz) returns void
+language plpgsql volatile security invoker as $$
+begin
+  update public.destination_health h
+  set paced_until = greatest(h.paced_until, p_now) + make_interval(secs => n.taken::float8 / n.max_per_second)
+  from (select d.id, d.max_per_second,
+               count(distinct case d.kind when 'shopify_inventory' then o.aggregate_id::text else o.id::text end) as taken
+        from unnest(p_of, p_ids) t(destination_id, row_id)
+        join public.destination d on d.id = t.destination_id and d.max_per_second is not null
+        join public.outbox o on o.id = t.row_id group by 1, 2) n
+  where h.destination_id = n.id;
+end $$;

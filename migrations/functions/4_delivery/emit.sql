@@ -1,0 +1,73 @@
+-- The only writer of outbox rows: envelope and fan-out, in the transaction of the operation. The caller has taken each
+-- event's sequence from its aggregate's own row, under that row's lock.
+--
+-- One row per destination that subscribes, so that each has its own attempts; siblings share event_id and sequence. No
+-- subscriber: one row without a destination, already processed. A destination bound to a customer gets that customer's
+-- wholesale_order and invoice events and nothing else.
+--
+-- p_only: for that destination alone, whatever it subscribes to. p_except: not for that one, which the event is about.
+--
+-- At an ordered destination only the head of an aggregate's queue has a due time; the rows behind it wait at infinity until
+-- the settlement of the one before wakes them. (Should that happen while this transaction is open, neither sees the
+-- other: the relay's sweep wakes the row.)
+create or replace function holdfast.fan_out(p_tenant uuid, p_events holdfast.event[], p_only uuid, p_except uuid)
+returns void language plpgsql volatile security invoker as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+begin
+  insert into public.outbox (tenant_id, destination_id, event_id, aggregate_type, aggregate_id, sequence, event_type,
+      payload, created_at, keyed, next_attempt_at, processed_at)
+  select p_tenant, d.id, e.event_id, e.aggregate_type, e.aggregate_id, e.sequence, e.type,
+         format('{"id":"%s","type":"%s","schemaVersion":1,"timestamp":"%s","tenantId":"%s",'
+                '"aggregate":{"type":"%s","id":"%s","sequence":%s},"data":%s}',
+                e.event_id, e.type, holdfast.rfc3339(v_now), p_tenant,
+                e.aggregate_type, e.aggregate_id, e.sequence, e.data),
+         v_now, coalesce(d.keyed, false),
+         case when d.ordered
+                and (row_number() over (partition by d.id, e.aggregate_id order by e.ordinality) > 1
+                     or exists (select from public.outbox o where o.keyed and o.destination_id = d.id
+                                and o.aggregate_id = e.aggregate_id and holdfast.is_pending(o)))
+              then 'infinity' else v_now end,
+         case when d.id is null then v_now end
+  from (select gen_random_uuid() as event_id, x.*
+        from unnest(p_events) with ordinality as x offset 0) e -- offset 0: one event_id for all siblings
+  left join public.destination d on d.tenant_id = p_tenant
+    and case when p_only is not null then d.id = p_only
+        else d.id is distinct from p_except
+             and (e.type = any (d.event_types) or '*' = any (d.event_types))
+             and (d.customer_id is null
+                  or (e.aggregate_type in ('wholesale_order', 'invoice') and d.customer_id = e.customer_id)) end
+  order by e.ordinality, d.id;
+end $$;
+
+create or replace function holdfast.emit(p_tenant uuid, p_events holdfast.event[]) returns void
+language plpgsql volatile security invoker as $$
+begin
+  perform holdfast.fan_out(p_tenant, p_events, null, null);
+end $$;
+
+-- One event whose aggregate is the tenant; takes the sequence from the tenant's row.
+create or replace function holdfast.emit_tenant_event(p_tenant uuid, p_type text, p_data text, p_only uuid,
+  p_except uuid) returns void language plpgsql volatile security invoker as $$
+declare
+  v_sequence bigint;
+begin
+  update public.tenant t set event_sequence = event_sequence + 1 where t.id = p_tenant
+  returning t.event_sequence into v_sequence;
+  perform holdfast.fan_out(p_tenant,
+    array[row(p_type, 'tenant', p_tenant, v_sequence, null, p_data)::holdfast.event], p_only, p_except);
+end $$;
+
+-- Tells the tenant's other destinations what became of one. `state` says whether anybody must act: an active one whose
+-- breaker is open (cause failing) is probed and comes back by itself, a disabled one (gone, person) does not.
+create or replace function holdfast.tell_of_destination(p_destination uuid, p_type text, p_cause text, p_reason text)
+returns void language plpgsql volatile security invoker as $$
+declare
+  v_destination public.destination;
+begin
+  select * into v_destination from public.destination d where d.id = p_destination;
+  perform holdfast.emit_tenant_event(v_destination.tenant_id, p_type,
+    format('{"destinationId":"%s","name":%s,"state":"%s","cause":"%s","reason":%s}', p_destination,
+           holdfast.quote(v_destination.name), v_destination.state, p_cause, holdfast.quote(p_reason)),
+    null, p_destination);
+end $$;

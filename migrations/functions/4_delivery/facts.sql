@@ -1,0 +1,70 @@
+-- {"ids":[…]}: what goes out to a shop or into a mail, read after the claim has committed and outside any transaction of the
+-- relay: a push carries the ATS of its moment, and whatever changes later has a row of its own.
+--
+-- Reads as one tenant at a time: the worker crosses tenants only on the tables that it drains.
+create or replace function holdfast.relay_facts(p_call jsonb) returns table (id bigint, facts text)
+language plpgsql volatile security invoker as $$
+#variable_conflict use_column
+declare
+  v_row record;
+begin
+  for v_row in
+    select o.id, o.tenant_id, o.destination_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.requeues, d.kind
+    from public.outbox o join public.destination d on d.id = o.destination_id
+    where o.id = any (array(select jsonb_array_elements_text(p_call -> 'ids'))::bigint[]) order by o.id
+  loop
+    perform set_config('app.tenant_id', v_row.tenant_id::text, true);
+    id := v_row.id;
+    facts := case
+      when v_row.kind = 'shopify_inventory' and v_row.aggregate_type = 'sku'
+        then holdfast.push_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id, v_row.requeues)
+      when v_row.kind = 'email' and v_row.event_type = 'order.line_allocated'
+        then holdfast.confirmation_facts(v_row.tenant_id, v_row.aggregate_id, v_row.payload::jsonb -> 'data') end;
+    return next;
+  end loop;
+  perform set_config('app.tenant_id', '', true);
+end $$;
+
+create or replace function holdfast.push_facts(p_tenant uuid, p_destination uuid, p_sku uuid, p_requeues int) returns text
+language sql stable as $$
+  select format('{"code":%s,"ats":%s,"inventoryItemId":%s,"requeues":%s}', holdfast.quote(s.code),
+                p.on_hand + p.on_order - p.allocated, holdfast.quote(i.inventory_item_id), p_requeues)
+  from public.sku s
+  join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = s.id
+  left join public.shopify_inventory_item i
+    on i.tenant_id = p_tenant and i.destination_id = p_destination and i.sku_id = s.id
+  where s.tenant_id = p_tenant and s.id = p_sku
+$$;
+
+-- p_data: the event's {"skuId","qty","atsAfter"}.
+create or replace function holdfast.confirmation_facts(p_tenant uuid, p_order uuid, p_data jsonb) returns text
+language sql stable as $$
+  select format('{"to":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"lines":[%s]}',
+    holdfast.quote(u.email), holdfast.quote(u.display_name), holdfast.quote(o.number), holdfast.quote(c.name),
+    holdfast.quote(o.customer_po),
+    (select format('{"code":%s,"styleName":%s,"qty":%s,"atsAfter":%s}', holdfast.quote(s.code), holdfast.quote(y.name),
+                   p_data -> 'qty', p_data -> 'atsAfter')
+     from public.sku s join public.style y on y.tenant_id = p_tenant and y.id = s.style_id
+     where s.tenant_id = p_tenant and s.id = (p_data ->> 'skuId')::uuid),
+    (select string_agg(format('{"code":%s,"qty":%s,"qtyAllocated":%s,"qtyShipped":%s}', holdfast.quote(s.code), l.qty,
+                              l.qty_allocated, l.qty_shipped), ',' order by l.line_no, s.code)
+     from public.order_line l join public.sku s on s.tenant_id = p_tenant and s.id = l.sku_id
+     where l.tenant_id = p_tenant and l.order_id = o.id))
+  from public.wholesale_order o
+  join public.app_user u on u.tenant_id = p_tenant and u.id = o.created_by
+  join public.customer c on c.tenant_id = p_tenant and c.id = o.customer_id
+  where o.tenant_id = p_tenant and o.id = p_order
+$$;
+
+-- Keeps what a shop said its inventory item is: {"tenantId","destinationId","skuId","inventoryItemId"}.
+create or replace function holdfast.learn_inventory_item(p_call jsonb) returns void language plpgsql volatile security invoker as $$
+declare
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_destination constant uuid := p_call ->> 'destinationId';
+  v_sku constant uuid := p_call ->> 'skuId';
+  v_item constant text := p_call ->> 'inventoryItemId';
+begin
+  perform set_config('app.tenant_id', v_tenant::text, true);
+  insert into public.shopify_inventory_item (tenant_id, destination_id, sku_id, inventory_item_id)
+  values (v_tenant, v_destination, v_sku, v_item) on conflict do nothing;
+end $$;

@@ -1,0 +1,138 @@
+-- How attempts end: the moves from leased to delivered, free or dead letter, and what they tell of the destinations' health.
+
+-- Switches a destination off because its server said that it is gone, and tells its tenant's others. Its events wait.
+-- Returns whether it was on until now.
+create or replace function holdfast.disable_destination(p_destination uuid, p_reason text) returns boolean
+language plpgsql volatile security invoker as $$
+begin
+  update public.destination d set state = 'disabled' where d.id = p_destination and d.state <> 'disabled';
+  if not found then
+    return false; -- another delivery was told the same
+  end if;
+  -- When a person switches it on again, it begins anew.
+  update public.destination_health h set failures = 0, open_until = null, opened = 0, probing = false
+  where h.destination_id = p_destination;
+  perform holdfast.tell_of_destination(p_destination, 'destination.disabled', 'gone', p_reason);
+  return true;
+end $$;
+
+-- What a settlement tells of one destination's health. A success closes its breaker; p_breaker.after events in a row that
+-- failed, or a probe that did, open it for a pause (openSecs) that doubles up to its limit (openMaxSecs). Its first opening
+-- and its closing are told to the tenant's others. Returns opened, closed, or null.
+--
+-- An event counts once, at its first attempt: when it fails again it backs off by itself, and one poisoned event must not
+-- stop the others. A destination that asks for a pause (p_pause_secs) is healthy: that is no failure of its own.
+create or replace function holdfast.relay_note_health(p_destination uuid, p_delivered int, p_failed int,
+  p_first_failed int, p_error text, p_pause_secs float8, p_breaker jsonb) returns text
+language plpgsql volatile security invoker as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+  v_health public.destination_health;
+  v_opens boolean;
+begin
+  select * into v_health from public.destination_health h where h.destination_id = p_destination;
+  if found and p_failed = 0 and p_error is null and p_pause_secs is null and v_health.failures = 0
+     and v_health.open_until is null and v_health.last_success_at > v_now - interval '10 s' then
+    return null; -- nothing new, and not worth a write
+  end if;
+  insert into public.destination_health (tenant_id, destination_id)
+  select d.tenant_id, d.id from public.destination d where d.id = p_destination on conflict do nothing;
+  select * into v_health from public.destination_health h where h.destination_id = p_destination for no key update;
+  v_opens := p_delivered = 0 and p_failed > 0
+    and (v_health.probing or (v_health.open_until is null and v_health.failures + p_first_failed >= (p_breaker ->> 'after')::int));
+  update public.destination_health h set
+    failures = case when p_delivered > 0 then 0 else h.failures + p_first_failed end,
+    open_until = case when p_delivered > 0 then null
+      when v_opens then v_now + make_interval(secs => least((p_breaker ->> 'openSecs')::float8 * power(2, least(h.opened, 20)),
+                                                                  (p_breaker ->> 'openMaxSecs')::float8))
+      else h.open_until end,
+    opened = case when p_delivered > 0 then 0 when v_opens then h.opened + 1 else h.opened end,
+    probing = h.probing and p_delivered = 0 and p_failed = 0,
+    paced_until = case when p_pause_secs is null then h.paced_until
+      else greatest(h.paced_until, v_now + make_interval(secs => p_pause_secs)) end,
+    last_error = coalesce(p_error, h.last_error),
+    last_failure_at = case when p_error is not null then v_now else h.last_failure_at end,
+    last_success_at = case when p_delivered > 0 then v_now else h.last_success_at end
+  where h.destination_id = p_destination;
+  if v_opens and v_health.opened = 0 then
+    perform holdfast.tell_of_destination(p_destination, 'destination.disabled', 'failing',
+      format('%s events in a row failed; it is probed from time to time', v_health.failures + p_first_failed));
+    return 'opened';
+  elsif p_delivered > 0 and v_health.open_until is not null then
+    perform holdfast.tell_of_destination(p_destination, 'destination.recovered', 'answering', 'it answers again');
+    return 'closed';
+  end if;
+  return null;
+end $$;
+
+-- {"attempts":[{"id","token","outcome","error","jitter","retryAfterSecs","pauseSecs"}],"unitSecs","breaker"}: settles a set of
+-- attempts. outcome: delivered; failed, due again after its backoff or, with no attempt left, a dead letter; rejected, a
+-- permanent rejection by a healthy destination: a dead letter at once; gone, which disables the destination and leaves the
+-- row pending, due when it is enabled again. pauseSecs: for how long the whole destination asked for a pause. A row is settled
+-- only by the token that holds it, and within the lease: what is not returned was refused. The last rows of the answer,
+-- without id, tell of destinations (opened and closed breakers, disabled) and whether others were woken.
+create or replace function holdfast.relay_settle(p_call jsonb)
+returns table (id bigint, outcome text) language plpgsql volatile security invoker as $$
+#variable_conflict use_column
+declare
+  v_attempts constant holdfast.settled_attempt[] := array(
+    select row((a ->> 'id')::bigint, (a ->> 'token')::uuid, a ->> 'outcome', a ->> 'error', (a ->> 'jitter')::float8,
+               (a ->> 'retryAfterSecs')::float8, (a ->> 'pauseSecs')::float8)::holdfast.settled_attempt
+    from jsonb_array_elements(p_call -> 'attempts') a);
+  v_now timestamptz;
+  v_ids bigint[];
+  v_outcomes text[];
+begin
+  -- In the order of their ids, like everyone who locks several rows.
+  perform from public.outbox o where o.id in (select a.id from unnest(v_attempts) a) order by o.id for no key update;
+  v_now := clock_timestamp();
+  with settled as (
+    update public.outbox o set lease_token = null, leased_until = null,
+      processed_at = case when a.outcome = 'delivered' then v_now end,
+      dead_lettered_at = case when a.outcome = 'rejected' or (a.outcome = 'failed' and o.attempts >= d.max_attempts)
+        then v_now end,
+      last_error = coalesce(a.error, o.last_error),
+      next_attempt_at = case a.outcome when 'failed' then v_now + make_interval(secs => holdfast.retry_delay_secs(o.attempts,
+        (p_call ->> 'unitSecs')::float8, a.jitter, a.retry_after_secs)) else v_now end
+    from unnest(v_attempts) a, public.destination d
+    where o.id = a.id and d.id = o.destination_id and o.lease_token = a.token and o.leased_until > v_now
+      and holdfast.is_pending(o)
+    returning o.id, case when o.dead_lettered_at is not null then 'dead' else a.outcome end as outcome)
+  select array_agg(s.id), array_agg(s.outcome) into v_ids, v_outcomes from settled s;
+  if v_ids is null then
+    return;
+  end if;
+  return query select s.id, s.outcome from unnest(v_ids, v_outcomes) s(id, outcome);
+  return query select null::bigint, h.told
+  from holdfast.relay_note_attempts(array(select a from unnest(v_attempts) a where a.id = any (v_ids)), p_call -> 'breaker') h(told);
+  if holdfast.wake_behind(v_ids) then
+    return query select null::bigint, 'woken';
+  end if;
+end $$;
+
+-- Notes settled attempts in the health of their destinations. Returns what is told of any: disabled, opened, closed.
+create or replace function holdfast.relay_note_attempts(p_attempts holdfast.settled_attempt[], p_breaker jsonb) returns setof text
+language plpgsql volatile security invoker as $$
+declare
+  v_of record;
+  v_told text;
+begin
+  for v_of in
+    select o.destination_id,
+      count(*) filter (where a.outcome in ('delivered', 'rejected'))::int as delivered,
+      count(*) filter (where a.outcome = 'failed' and a.pause_secs is null)::int as failed,
+      count(*) filter (where a.outcome = 'failed' and a.pause_secs is null and o.attempts = 1)::int as first_failed,
+      bool_or(a.outcome = 'gone') as gone, max(a.error) as error, max(a.pause_secs) as pause_secs
+    from unnest(p_attempts) a join public.outbox o on o.id = a.id
+    group by 1 order by 1
+  loop
+    if v_of.gone and holdfast.disable_destination(v_of.destination_id, 'answered 410 Gone') then
+      return next 'disabled';
+    end if;
+    v_told := holdfast.relay_note_health(v_of.destination_id, v_of.delivered, v_of.failed, v_of.first_failed,
+      v_of.error, v_of.pause_secs, p_breaker);
+    if v_told is not null then
+      return next v_told;
+    end if;
+  end loop;
+end $$;

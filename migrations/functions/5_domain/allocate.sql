@@ -1,0 +1,28 @@
+-- One request from claim to recorded answer in one statement, so in one message and one commit: the hot row is held
+-- for no round trip. p_call as in claim(), with orderId, lines ([{"skuId","qty"}, …]) and actor.
+create or replace function holdfast.allocate(p_call jsonb) returns holdfast.answer
+language plpgsql volatile security invoker as $$
+declare
+  v_claim holdfast.answer;
+begin
+  v_claim := holdfast.claim(p_call);
+  if v_claim.decision <> 'run' then
+    return v_claim;
+  end if;
+  return holdfast.record(p_call, holdfast.promise((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid,
+    p_call -> 'lines', p_call ->> 'actor'));
+end $$;
+
+-- The work of allocate alone, for the multi-statement variant: {"tenantId","orderId","lines","actor"}.
+create or replace function holdfast.promise_lines(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+begin
+  return holdfast.promise((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor');
+end $$;
+
+-- The work of release: {"tenantId","orderId","lines","actor"}.
+create or replace function holdfast.release_lines(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+begin
+  return holdfast.give_back((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor');
+end $$;

@@ -1,0 +1,86 @@
+-- Moves promised stock between ATS and an order, and writes all that a move owes: position, order line, ledger,
+-- events. Knows no rule but the last one: the guard in its UPDATE, behind which stands the CHECK.
+--
+-- The hot row is touched as late, and as little is done behind it, as can be: every microsecond between its lock and
+-- the commit is paid by each buyer in the queue. So what needs no ATS is written before it, and events are made
+-- without a statement.
+--
+-- Before it, a queue: an advisory lock that allocate and release take on the first of their SKUs. Those who wait for a row
+-- itself are all woken by each commit, look, and wait again, in no order; those who wait here are let in one by one, as
+-- they came. It guards nothing: the row does. One per transaction and before any position, so it adds no deadlock.
+--
+-- The caller holds the order's row, and the positions' rows in order of SKU where there is more than one.
+-- p_skus ascending and distinct; p_qtys signed alike, + allocates, - gives back.
+-- Returns the SKUs' ATS after the move, in the order of p_skus. Returns null, and has changed nothing, where a
+-- single SKU's guard did not hold.
+create or replace function holdfast.move(p_tenant uuid, p_order uuid, p_customer uuid, p_skus uuid[],
+  p_qtys bigint[], p_entry_type text, p_actor text) returns bigint[]
+language plpgsql volatile security invoker as $$
+declare
+  v_count constant int := cardinality(p_skus);
+  v_moved uuid[];
+  v_ats bigint[];
+  v_sku_sequences bigint[];
+  v_order_sequence bigint;
+  v_events holdfast.event[];
+begin
+  v_order_sequence := holdfast.move_lines(p_tenant, p_order, p_skus, p_qtys, v_count);
+
+  if v_count = 1 then
+    perform pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));
+    update public.sku_position p
+    set allocated = p.allocated + p_qtys[1], event_sequence = p.event_sequence + 1
+    where p.tenant_id = p_tenant and p.sku_id = p_skus[1] and p.on_hand + p.on_order - p.allocated >= p_qtys[1]
+    returning array[p.on_hand + p.on_order - p.allocated], array[p.event_sequence] into v_ats, v_sku_sequences;
+    if not found then
+      perform holdfast.move_lines(p_tenant, p_order, p_skus, array[-p_qtys[1]], -1);
+      return null;
+    end if;
+  else
+    with moved as (
+      update public.sku_position p
+      set allocated = p.allocated + r.qty, event_sequence = p.event_sequence + 1
+      from unnest(p_skus, p_qtys) as r(sku_id, qty)
+      where p.tenant_id = p_tenant and p.sku_id = r.sku_id
+        and p.on_hand + p.on_order - p.allocated >= r.qty
+      returning p.sku_id, p.on_hand + p.on_order - p.allocated as ats, p.event_sequence as sequence
+    )
+    select array_agg(sku_id order by sku_id), array_agg(ats order by sku_id), array_agg(sequence order by sku_id)
+    into v_moved, v_ats, v_sku_sequences from moved;
+    if v_moved is distinct from p_skus then
+      raise exception 'moved % of % positions: they were not locked and checked', cardinality(v_moved), v_count;
+    end if;
+  end if;
+
+  -- Under the positions' locks, so that created_at tells the order of the moves.
+  insert into public.allocation_ledger (tenant_id, order_id, sku_id, qty, entry_type, actor)
+  select p_tenant, p_order, r.sku_id, r.qty, p_entry_type, p_actor from unnest(p_skus, p_qtys) as r(sku_id, qty);
+
+  for i in 1 .. v_count loop
+    v_events[i] := row(case when p_qtys[i] > 0 then 'order.line_allocated' else 'order.line_released' end,
+      'wholesale_order', p_order, v_order_sequence - v_count + i, p_customer,
+      format('{"skuId":"%s","qty":%s,"atsAfter":%s}', p_skus[i], abs(p_qtys[i]), v_ats[i]))::holdfast.event;
+    v_events[v_count + i] := row('sku.ats_changed', 'sku', p_skus[i], v_sku_sequences[i], null,
+      format('{"atsAfter":%s}', v_ats[i]))::holdfast.event;
+  end loop;
+  perform holdfast.emit(p_tenant, v_events);
+  return v_ats;
+end $$;
+
+-- Moves an order's lines and counts its events; returns its last sequence. The order's row is locked.
+create or replace function holdfast.move_lines(p_tenant uuid, p_order uuid, p_skus uuid[], p_qtys bigint[], p_events int)
+returns bigint
+language plpgsql volatile security invoker as $$
+declare
+  v_sequence bigint;
+begin
+  with line as (
+    update public.order_line l set qty_allocated = l.qty_allocated + r.qty
+    from unnest(p_skus, p_qtys) as r(sku_id, qty)
+    where l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = r.sku_id
+  )
+  update public.wholesale_order o set event_sequence = o.event_sequence + p_events
+  where o.tenant_id = p_tenant and o.id = p_order
+  returning o.event_sequence into v_sequence;
+  return v_sequence;
+end $$;

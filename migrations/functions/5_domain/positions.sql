@@ -1,0 +1,57 @@
+-- Positions moved by what happened outside: received, shipped, sold by a channel, written off.
+
+-- Moves positions by sets, with all that a move owes: ledger lines and sku.ats_changed where the ATS changed.
+-- The caller holds the positions' rows, locked in order of SKU, and has made sure that allocated <= on_hand + on_order
+-- stays true. p_changes: by SKU, ascending and distinct; allocated: + allocates, - is of p_allocation_type, for p_order of
+-- p_order_kind.
+create or replace function holdfast.shift(p_tenant uuid, p_changes holdfast.position_change[], p_order uuid,
+  p_order_kind text, p_allocation_type text, p_actor text)
+returns void
+language plpgsql volatile security invoker as $$
+declare
+  v_events holdfast.event[];
+begin
+  with moved as (
+    update public.sku_position p
+    set on_hand = p.on_hand + m.on_hand, on_order = p.on_order + m.on_order, allocated = p.allocated + m.allocated,
+        event_sequence = p.event_sequence + case when m.on_hand + m.on_order <> m.allocated then 1 else 0 end
+    from unnest(p_changes) m
+    where p.tenant_id = p_tenant and p.sku_id = m.sku_id and (m.on_hand, m.on_order, m.allocated) <> (0, 0, 0)
+    returning p.sku_id, p.on_hand + p.on_order - p.allocated as ats, p.event_sequence as sequence,
+      m.on_hand + m.on_order <> m.allocated as ats_changed
+  )
+  select array_agg(row('sku.ats_changed', 'sku', sku_id, sequence, null, format('{"atsAfter":%s}', ats))::holdfast.event
+    order by sku_id) into v_events from moved where ats_changed;
+
+  insert into public.stock_ledger (tenant_id, sku_id, on_hand_delta, on_order_delta, entry_type, actor)
+  select p_tenant, m.sku_id, m.on_hand, m.on_order, m.entry_type, p_actor
+  from unnest(p_changes) m
+  where (m.on_hand, m.on_order) <> (0, 0);
+  insert into public.allocation_ledger (tenant_id, order_id, order_kind, sku_id, qty, entry_type, actor)
+  select p_tenant, p_order, p_order_kind, m.sku_id, m.allocated,
+    case when m.allocated > 0 then 'allocate' else p_allocation_type end, p_actor
+  from unnest(p_changes) m where m.allocated <> 0;
+  if v_events is not null then
+    perform holdfast.emit(p_tenant, v_events);
+  end if;
+  perform holdfast.book_owed(p_tenant, array(select m.sku_id from unnest(p_changes) m
+    where m.on_hand + m.on_order > m.allocated), p_actor);
+end $$;
+
+-- Repairs positions from their ledgers, for an operator who found a row in position_audit. Owner only.
+-- Takes the positions' rows in order of SKU, so it may run beside traffic. Returns how many differed.
+create or replace function holdfast.rebuild_positions(p_tenant uuid) returns bigint
+language plpgsql volatile security invoker as $$
+declare
+  v_repaired bigint;
+begin
+  perform from public.sku_position where tenant_id = p_tenant order by sku_id for no key update;
+  update public.sku_position p
+  set on_hand = a.ledger_on_hand, on_order = a.ledger_on_order, allocated = a.ledger_allocated
+  from public.position_audit a
+  where a.tenant_id = p_tenant and p.tenant_id = a.tenant_id and p.sku_id = a.sku_id;
+  get diagnostics v_repaired = row_count;
+  return v_repaired;
+end $$;
+
+revoke all on function holdfast.rebuild_positions(uuid) from public;

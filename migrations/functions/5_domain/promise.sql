@@ -1,0 +1,186 @@
+-- Promises stock to an order: every check, then every move; a refusal has written nothing. Knows no key, no HTTP.
+-- p_lines: [{"skuId","qty"}, …] as sent; a SKU on several lines counts as their sum.
+--
+-- Lock order: customer -> order -> positions by SKU. Each step is its own statement: a statement's snapshot is older
+-- than the locks it waits for. Of a customer without a limit, requests run side by side: they share an advisory lock,
+-- which the first one that finds a limit takes alone, so that it sees what was promised while there was none.
+create or replace function holdfast.promise(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text)
+returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_customer uuid;
+  v_limit bigint;
+  v_status text;
+  v_set_meanwhile boolean;
+  v_wanted record;
+  v_refused holdfast.outcome;
+  v_ats bigint[];
+begin
+  -- An order's customer never changes, so it may be read before locking.
+  select o.customer_id, c.credit_limit_minor into v_customer, v_limit
+  from public.wholesale_order o join public.customer c on c.tenant_id = o.tenant_id and c.id = o.customer_id
+  where o.tenant_id = p_tenant and o.id = p_order;
+  if not found then
+    return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
+  end if;
+  if v_limit is null then
+    perform pg_advisory_xact_lock_shared(holdfast.lock_class_customer(), uuid_hash(v_customer));
+  else
+    perform pg_advisory_xact_lock(holdfast.lock_class_customer(), uuid_hash(v_customer));
+    perform from public.customer c where c.tenant_id = p_tenant and c.id = v_customer for no key update;
+  end if;
+  select o.status, c.credit_limit_minor, v_limit is null and c.credit_limit_minor is not null
+  into v_status, v_limit, v_set_meanwhile
+  from public.wholesale_order o join public.customer c on c.tenant_id = o.tenant_id and c.id = o.customer_id
+  where o.tenant_id = p_tenant and o.id = p_order for no key update of o;
+  if v_set_meanwhile then
+    raise exception 'a credit limit was set in this instant: once more' using errcode = 'serialization_failure';
+  end if;
+  if v_status <> 'open' then
+    return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be allocated.', v_status));
+  end if;
+
+  -- Per distinct SKU in ascending order: units wanted, where it was first sent, and what the rules say of it.
+  select array_agg(w.sku_id order by w.sku_id) as skus, array_agg(w.qty order by w.sku_id) as qtys,
+         array_agg(w.first_at order by w.sku_id) as first_at,
+         array_agg(l.qty - l.qty_allocated - l.qty_shipped order by w.sku_id) as open,
+         bool_or(l.sku_id is null) as absent, bool_or(w.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
+         -- Read without a lock: only a guess at which way is the shorter one below.
+         bool_or(w.qty > p.on_hand + p.on_order - p.allocated) as looks_short,
+         -- Units already invoiced are in the invoice: only what rises above them raises the exposure.
+         coalesce(sum(l.unit_price_minor::numeric
+           * (greatest(0, l.qty_allocated + w.qty + l.qty_shipped - l.qty_invoiced)
+              - greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced))), 0) as raise_minor
+  into v_wanted
+  from (select (s.line ->> 'skuId')::uuid as sku_id, sum((s.line ->> 'qty')::bigint)::bigint as qty, min(s.ord) as first_at
+        from jsonb_array_elements(p_lines) with ordinality as s(line, ord) group by 1) w
+  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = w.sku_id
+  left join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = w.sku_id;
+  if v_wanted.absent or v_wanted.exceeding then
+    return holdfast.refuse_lines(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_wanted.open);
+  end if;
+  if v_limit is not null then
+    v_refused := holdfast.refuse_for_credit(p_tenant, v_customer, v_limit, v_wanted.raise_minor);
+    if v_refused.status is not null then
+      return v_refused;
+    end if;
+  end if;
+
+  -- One SKU: the guarded UPDATE is the lock and the check. Several, or one that looks short: lock in order, collect
+  -- every short one, and only then move.
+  for v_try in 1 .. 2 loop
+    if v_try = 2 or v_wanted.looks_short or cardinality(v_wanted.skus) > 1 then
+      v_refused := holdfast.refuse_for_ats(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at);
+      if v_refused.status is not null then
+        return v_refused;
+      end if;
+    end if;
+    v_ats := holdfast.move(p_tenant, p_order, v_customer, v_wanted.skus, v_wanted.qtys, 'allocate', p_actor);
+    exit when v_ats is not null;
+  end loop;
+  return holdfast.moved(p_order, p_lines, v_wanted.skus, v_ats);
+end $$;
+
+-- SKUs that no line of the order carries: unknown altogether first, else not on this order.
+create or replace function holdfast.refuse_absent(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[],
+  p_absent text) returns holdfast.outcome
+language plpgsql stable security invoker as $$
+declare
+  v_unknown text;
+begin
+  select string_agg(holdfast.short_line(r.sku_id, r.qty, 0), ',' order by r.first_at) into v_unknown
+  from unnest(p_skus, p_qtys, p_first_at) as r(sku_id, qty, first_at)
+  where not exists (select from public.sku s where s.tenant_id = p_tenant and s.id = r.sku_id);
+  if v_unknown is not null then
+    return holdfast.refusal(422, 'unknown_sku', 'There is no SKU with this id; see lines.', format('"lines":[%s]', v_unknown));
+  end if;
+  return holdfast.refusal(422, 'sku_not_on_order', 'The order has no line for this SKU; see lines.',
+    format('"lines":[%s]', p_absent));
+end $$;
+
+-- The refusal of SKUs that are not on the order (p_open null), or of which the order wants fewer units (p_open).
+create or replace function holdfast.refuse_lines(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[],
+  p_open bigint[]) returns holdfast.outcome
+language plpgsql stable security invoker as $$
+declare
+  v_absent text;
+  v_exceeding text;
+begin
+  select string_agg(holdfast.short_line(r.sku_id, r.qty, 0), ',' order by r.first_at) filter (where r.open is null),
+         string_agg(holdfast.short_line(r.sku_id, r.qty, r.open), ',' order by r.first_at) filter (where r.qty > r.open)
+  into v_absent, v_exceeding
+  from unnest(p_skus, p_qtys, p_first_at, p_open) as r(sku_id, qty, first_at, open);
+  if v_absent is not null then
+    return holdfast.refuse_absent(p_tenant, p_skus, p_qtys, p_first_at, v_absent);
+  end if;
+  return holdfast.refusal(422, 'exceeds_ordered', 'The order wants fewer units than this; see lines.',
+    format('"lines":[%s]', v_exceeding));
+end $$;
+
+-- The refusal of what would raise a customer's exposure beyond its limit, or null. The customer's row is locked.
+create or replace function holdfast.refuse_for_credit(p_tenant uuid, p_customer uuid, p_limit bigint, p_raise_minor numeric)
+returns holdfast.outcome
+language plpgsql stable security invoker as $$
+declare
+  v_exposure constant numeric := holdfast.exposure(p_tenant, p_customer);
+begin
+  if v_exposure + p_raise_minor <= p_limit then
+    return null;
+  end if;
+  return holdfast.refusal(422, 'credit_limit_exceeded',
+    'What the customer owes and holds, with this request, would pass its credit limit (minor units).',
+    format('"limit":%s,"exposure":%s,"requested":%s', p_limit, v_exposure, p_raise_minor));
+end $$;
+
+-- Locks positions in order of SKU and refuses where one has fewer units available to sell than wanted, with every short one;
+-- or null.
+create or replace function holdfast.refuse_for_ats(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[])
+returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_short text;
+begin
+  perform pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));
+  perform from public.sku_position p
+  where p.tenant_id = p_tenant and p.sku_id = any (p_skus) order by p.sku_id for no key update;
+  select string_agg(holdfast.short_line(r.sku_id, r.qty, p.on_hand + p.on_order - p.allocated), ',' order by r.first_at)
+  into v_short
+  from unnest(p_skus, p_qtys, p_first_at) as r(sku_id, qty, first_at)
+  join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = r.sku_id
+  where r.qty > p.on_hand + p.on_order - p.allocated;
+  if v_short is null then
+    return null;
+  end if;
+  return holdfast.refusal(422, 'insufficient_ats', 'Fewer units are available to sell than this; see lines.',
+    format('"lines":[%s]', v_short));
+end $$;
+
+-- The answer of allocate and release: the lines as sent, each with its SKU's ATS after the whole request.
+create or replace function holdfast.moved(p_order uuid, p_lines jsonb, p_skus uuid[], p_ats bigint[])
+returns holdfast.outcome
+language plpgsql immutable as $$
+declare
+  v_lines text[];
+  v_sku uuid;
+begin
+  for i in 0 .. jsonb_array_length(p_lines) - 1 loop
+    v_sku := p_lines -> i ->> 'skuId';
+    v_lines[i] := format('{"skuId":"%s","qty":%s,"atsAfter":%s}', v_sku, p_lines -> i ->> 'qty',
+      p_ats[array_position(p_skus, v_sku)]);
+  end loop;
+  return holdfast.success(200, format('{"ok":true,"orderId":"%s","lines":[%s]}', p_order, array_to_string(v_lines, ',')));
+end $$;
+
+-- What a customer owes and holds, in minor units: invoices awaiting payment, and what is promised or shipped but
+-- not invoiced on orders that are not cancelled. Whoever raises it holds the customer's row and calls this in a
+-- later statement.
+create or replace function holdfast.exposure(p_tenant uuid, p_customer uuid) returns numeric
+language plpgsql stable security invoker as $$
+begin
+  return (select coalesce(sum(i.total_minor), 0) from public.invoice i
+          where i.tenant_id = p_tenant and i.customer_id = p_customer and i.status = 'awaiting_payment')
+       + (select coalesce(sum(l.unit_price_minor::numeric * greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced)), 0)
+          from public.wholesale_order o
+          join public.order_line l on l.tenant_id = o.tenant_id and l.order_id = o.id
+          where o.tenant_id = p_tenant and o.customer_id = p_customer and o.status <> 'cancelled');
+end $$;

@@ -1,0 +1,98 @@
+-- What query reads: one document by its id, and the pages of its lists (2_http/list.sql has their prologue).
+--
+-- Page functions are planned with their values: which filters are there decides the plan.
+
+-- {"tenantId","userId","kind","id"}: one order, SKU, style or invoice. decision: answer; unknown_user; not_found.
+create or replace function holdfast.read_one(p_read jsonb) returns holdfast.answer
+language plpgsql volatile security invoker as $$
+declare
+  v_tenant constant uuid := p_read ->> 'tenantId';
+  v_id constant uuid := p_read ->> 'id';
+  v_document text;
+  v_etag text;
+begin
+  if not holdfast.is_user(p_read) then
+    return holdfast.decided('unknown_user');
+  end if;
+  case p_read ->> 'kind'
+    when 'order' then
+      select holdfast.order_document(o.tenant_id, o.id), format('"%s"', o.version) into v_document, v_etag
+      from public.wholesale_order o where o.tenant_id = v_tenant and o.id = v_id;
+    when 'style' then
+      select holdfast.style_document(s.tenant_id, s.id), format('"%s"', s.version) into v_document, v_etag
+      from public.style s where s.tenant_id = v_tenant and s.id = v_id;
+    when 'sku' then
+      v_document := holdfast.sku_document(v_tenant, v_id);
+    when 'invoice' then
+      v_document := holdfast.invoice_document(v_tenant, v_id);
+  end case;
+  if v_document is null then
+    return holdfast.decided('not_found');
+  end if;
+  return holdfast.document_answer(v_document, v_etag);
+end $$;
+
+-- Orders, newest first. Filters: q, status, customerId; each may be null. q is a part of the number, the PO or the customer's
+-- name, in any case; strpos knows no wildcards. It cannot use an index under row-level security (nor could LIKE, which is not
+-- leakproof): it filters the walk along wholesale_order_newest.
+create or replace function holdfast.page_of_wholesale_order(p_tenant uuid, p_read jsonb) returns table (id text, document text)
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_limit constant int := p_read ->> 'limit';
+  v_after constant uuid := p_read ->> 'after';
+  v_after_at constant timestamptz := (
+    select o.created_at from public.wholesale_order o where o.tenant_id = p_tenant and o.id = v_after);
+  v_q constant text := lower(p_read ->> 'q');
+  v_status constant text := p_read ->> 'status';
+  v_customer constant uuid := p_read ->> 'customerId';
+  v_ids constant uuid[] := array(
+    select o.id from public.wholesale_order o
+    where o.tenant_id = p_tenant
+      and (v_after is null or (o.created_at, o.id) < (v_after_at, v_after))
+      and (v_status is null or o.status = v_status)
+      and (v_customer is null or o.customer_id = v_customer)
+      and (v_q is null or strpos(lower(o.number), v_q) > 0 or strpos(lower(o.customer_po), v_q) > 0
+           or o.customer_id in (select c.id from public.customer c
+                                where c.tenant_id = p_tenant and strpos(lower(c.name), v_q) > 0))
+    order by o.created_at desc, o.id desc
+    limit v_limit + 1);
+begin
+  return query select v_ids[d.ord]::text, d.document from holdfast.order_documents(p_tenant, v_ids) d order by d.ord;
+end $$;
+
+-- SKUs by code. Filter: q, a part of the code, or null.
+create or replace function holdfast.page_of_sku(p_tenant uuid, p_read jsonb) returns table (id text, document text)
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_limit constant int := p_read ->> 'limit';
+  v_after_code constant text := (
+    select s.code from public.sku s where s.tenant_id = p_tenant and s.id = (p_read ->> 'after')::uuid);
+  v_q constant text := lower(p_read ->> 'q');
+  v_ids constant uuid[] := array(
+    select s.id from public.sku s -- a code is unique, so no tie to break
+    where s.tenant_id = p_tenant and (v_after_code is null or s.code > v_after_code)
+      and (v_q is null or strpos(lower(s.code), v_q) > 0)
+    order by s.code
+    limit v_limit + 1);
+begin
+  return query select v_ids[d.ord]::text, d.document from holdfast.sku_documents(p_tenant, v_ids) d order by d.ord;
+end $$;
+
+-- Customers by name. Filter: q, a part of the name, or null.
+create or replace function holdfast.page_of_customer(p_tenant uuid, p_read jsonb) returns table (id text, document text)
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_limit constant int := p_read ->> 'limit';
+  v_after constant uuid := p_read ->> 'after';
+  v_after_name constant text := (
+    select c.name from public.customer c where c.tenant_id = p_tenant and c.id = v_after);
+  v_q constant text := lower(p_read ->> 'q');
+  v_ids constant uuid[] := array(
+    select c.id from public.customer c
+    where c.tenant_id = p_tenant and (v_after is null or (c.name, c.id) > (v_after_name, v_after))
+      and (v_q is null or strpos(lower(c.name), v_q) > 0)
+    order by c.name, c.id
+    limit v_limit + 1);
+begin
+  return query select v_ids[d.ord]::text, d.document from holdfast.customer_documents(p_tenant, v_ids) d order by d.ord;
+end $$;

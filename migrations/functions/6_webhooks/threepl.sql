@@ -1,0 +1,148 @@
+-- What a 3PL tells of goods. Each line of a document counts once; a position's on_order is what open ASNs still owe, so
+-- every order of arrival ends in the same numbers. What cannot be booked because it is promised becomes a shortfall.
+-- Lock order: ASN, or customer -> order; then positions by SKU; then inserts.
+
+-- Takes the lines that were not told before, summed per SKU (ascending). A reason tells which lines could not be taken.
+-- Look-ups are lateral with a limit: line by line, whatever the planner believes of a table that has just grown.
+create or replace function holdfast.take_lines(p_tenant uuid, p_account text, p_kind text, p_command jsonb,
+  out skus uuid[], out qtys bigint[], out reason text)
+language plpgsql volatile security invoker as $$
+declare
+  -- A receipt's or a shipment's name need not be unique beyond its ASN or order.
+  v_document constant text := jsonb_build_array(coalesce(p_command ->> 'orderId', p_command ->> 'asnId'),
+    p_command ->> 'documentId');
+  v_sent record;
+  v_differing text;
+begin
+  select array_agg(s.line ->> 'lineId') as ids, array_agg(k.id) as skus, array_agg((s.line ->> 'qty')::bigint) as qtys,
+    string_agg(distinct s.line ->> 'sku', ', ') filter (where k.id is null) as unknown
+  into v_sent
+  from jsonb_array_elements(p_command -> 'lines') as s(line)
+  left join lateral (select k.id from public.sku k where k.tenant_id = p_tenant and k.code = s.line ->> 'sku' limit 1) k on true;
+
+  with taken as (
+    insert into public.threepl_line (tenant_id, account_id, kind, document_id, line_id, sku_id, qty)
+    select p_tenant, p_account, p_kind, v_document, s.line_id, s.sku_id, s.qty
+    from unnest(v_sent.ids, v_sent.skus, v_sent.qtys) as s(line_id, sku_id, qty) where s.sku_id is not null
+    on conflict do nothing
+    returning sku_id, qty
+  ), summed as (
+    select t.sku_id, sum(t.qty)::bigint as qty from taken t group by t.sku_id
+  )
+  select coalesce(array_agg(m.sku_id order by m.sku_id), '{}'), coalesce(array_agg(m.qty order by m.sku_id), '{}')
+  into skus, qtys from summed m;
+
+  -- A line that was told before, with another SKU or quantity, counts as it was told first; nothing changes that any more,
+  -- so a retry says that a person has seen it.
+  select string_agg(distinct s.line_id, ', ') into v_differing
+  from unnest(v_sent.ids, v_sent.skus, v_sent.qtys) as s(line_id, sku_id, qty)
+  cross join lateral (select l.sku_id, l.qty from public.threepl_line l
+                      where l.tenant_id = p_tenant and l.account_id = p_account and l.kind = p_kind
+                        and l.document_id = v_document and l.line_id = s.line_id limit 1) l
+  where (l.sku_id, l.qty) <> (s.sku_id, s.qty);
+  reason := nullif(left(concat_ws('; ', 'no SKU of ours: ' || v_sent.unknown,
+    case when not (p_command ->> 'retry')::boolean then 'told before, and differently: line ' || v_differing end), 500), '');
+end $$;
+
+create or replace function holdfast.apply_threepl(p_tenant uuid, p_account text, p_command jsonb, p_actor text)
+returns holdfast.verdict
+language plpgsql volatile security invoker as $$
+declare
+  v_do constant text := p_command ->> 'do';
+  v_external constant text := p_command ->> 'asnId';
+  v_asn public.asn;
+  v_new record;
+  v_skus uuid[];
+begin
+  if v_do = 'order.shipped' then
+    return holdfast.apply_shipment(p_tenant, p_account, p_command, p_actor);
+  end if;
+  insert into public.asn (tenant_id, account_id, external_id) values (p_tenant, p_account, v_external) on conflict do nothing;
+  select a.* into v_asn from public.asn a
+  where a.tenant_id = p_tenant and a.account_id = p_account and a.external_id = v_external for no key update;
+  if v_do = 'asn.received' and v_asn.announced_at is null then
+    return row(p_tenant, format('ASN %s has not been announced', v_external), 'asn:' || v_external)::holdfast.verdict;
+  end if;
+
+  update public.asn a
+  set announced_at = case when v_do = 'asn.created' then coalesce(a.announced_at, now()) else a.announced_at end,
+      closed_at = case when v_do = 'asn.cancelled' or (v_do = 'asn.received' and (p_command ->> 'closed')::boolean)
+                       then coalesce(a.closed_at, now()) else a.closed_at end
+  where a.tenant_id = p_tenant and a.id = v_asn.id;
+  if v_do <> 'asn.cancelled' then
+    select t.skus, t.qtys, t.reason into v_new from holdfast.take_lines(p_tenant, p_account, v_do, p_command) t;
+    insert into public.asn_line as l (tenant_id, asn_id, sku_id, announced, received)
+    select p_tenant, v_asn.id, n.sku_id, case v_do when 'asn.created' then n.qty else 0 end,
+      case v_do when 'asn.received' then n.qty else 0 end
+    from unnest(v_new.skus, v_new.qtys) as n(sku_id, qty)
+    on conflict (tenant_id, asn_id, sku_id) do update
+      set announced = l.announced + excluded.announced, received = l.received + excluded.received;
+    if v_do = 'asn.received' then
+      perform holdfast.settle_asn(p_tenant, v_asn.id, v_new.skus, v_new.qtys, v_do, p_actor);
+      return row(p_tenant, v_new.reason, null)::holdfast.verdict;
+    end if;
+  end if;
+  if v_do = 'asn.created' then
+    -- What waits for it may bring SKUs that were not announced: their positions are locked now, in order with the others.
+    v_skus := array(
+      select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = v_asn.id
+      union
+      select k.id from public.inbox_exception e
+      cross join lateral jsonb_array_elements(e.command -> 'lines') as s(line)
+      cross join lateral (select k.id from public.sku k where k.tenant_id = p_tenant and k.code = s.line ->> 'sku' limit 1) k
+      where e.provider = '3pl:' || p_account and e.waits_for = 'asn:' || v_external and e.resolved_at is null);
+    perform from public.sku_position p
+    where p.tenant_id = p_tenant and p.sku_id = any (v_skus) order by p.sku_id for no key update;
+  end if;
+  perform holdfast.settle_asn(p_tenant, v_asn.id, '{}', '{}', v_do, p_actor);
+  if v_do = 'asn.created' then
+    perform holdfast.wake_exceptions(p_tenant, '3pl:' || p_account, 'asn:' || v_external, '{}', false, p_actor);
+    return row(p_tenant, v_new.reason, null)::holdfast.verdict;
+  end if;
+  return row(p_tenant, null, null)::holdfast.verdict;
+end $$;
+
+-- Brings positions to what an ASN, whose row is locked, now owes: announced and not received, or nothing once it is
+-- closed. p_skus, p_received: what has just arrived on_hand.
+create or replace function holdfast.settle_asn(p_tenant uuid, p_asn uuid, p_skus uuid[], p_received bigint[], p_event text,
+  p_actor text) returns void
+language plpgsql volatile security invoker as $$
+declare
+  v_closed constant boolean := (select a.closed_at is not null from public.asn a where a.tenant_id = p_tenant and a.id = p_asn);
+  v_skus uuid[];
+  v_due record;
+begin
+  v_skus := array(select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = p_asn);
+  perform from public.sku_position p
+  where p.tenant_id = p_tenant and p.sku_id = any (v_skus) order by p.sku_id for no key update;
+
+  -- Sums and look-ups: an ASN may have thousands of lines, which a join would compare with each other.
+  with line as (
+    select m.sku_id, m.on_hand, m.on_order, p.ats
+    from (
+      select d.sku_id, sum(d.on_hand)::bigint as on_hand, sum(d.on_order)::bigint as on_order
+      from (
+        select n.sku_id, n.qty as on_hand, 0 as on_order from unnest(p_skus, p_received) as n(sku_id, qty)
+        union all
+        select l.sku_id, 0, case when v_closed then 0 else greatest(0, l.announced - l.received) end - l.on_order
+        from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = p_asn
+      ) d group by d.sku_id
+    ) m
+    cross join lateral (select p.on_hand + p.on_order - p.allocated as ats from public.sku_position p
+                        where p.tenant_id = p_tenant and p.sku_id = m.sku_id limit 1) p
+  ), owing as (
+    select *, greatest(0, -on_hand - on_order - ats) as owed from line
+  )
+  select array_agg(o.sku_id order by o.sku_id) as skus, array_agg(o.owed order by o.sku_id) as owed,
+    array_agg(0::bigint order by o.sku_id) as nothing,
+    array_agg(row(o.sku_id, o.on_hand, o.on_order + o.owed, 0, p_event)::holdfast.position_change order by o.sku_id) as changes
+  into v_due from owing o where (o.on_hand, o.on_order) <> (0, 0);
+  if v_due.skus is null then
+    return;
+  end if;
+  update public.asn_line l
+  set on_order = case when v_closed then 0 else greatest(0, l.announced - l.received) end
+  where l.tenant_id = p_tenant and l.asn_id = p_asn;
+  perform holdfast.shift(p_tenant, v_due.changes, null, null, null, p_actor);
+  perform holdfast.add_shortfall(p_tenant, v_due.skus, v_due.owed, v_due.nothing, v_due.owed, p_event);
+end $$;

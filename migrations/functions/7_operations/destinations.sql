@@ -1,0 +1,227 @@
+-- Destinations as people set them up. No answer here holds a secret but destination_secrets.
+
+create or replace function holdfast.destination_document(p_tenant uuid, p_id uuid) returns text
+language sql stable as $$
+  select format('{"id":"%s","name":%s,"kind":"%s","url":%s,"eventTypes":%s,"customerId":%s,"ordered":%s,"maxAttempts":%s,'
+                '"maxPerSecond":%s,"locationId":%s,"state":"%s","createdAt":"%s"}',
+    d.id, holdfast.quote(d.name), d.kind, holdfast.quote(d.url), to_json(d.event_types)::text,
+    holdfast.quote(d.customer_id::text), d.ordered::text, d.max_attempts, coalesce(d.max_per_second::text, 'null'),
+    holdfast.quote(d.location_id), d.state, holdfast.rfc3339(d.created_at))
+  from public.destination d where d.tenant_id = p_tenant and d.id = p_id
+$$;
+
+-- Destinations, newest first.
+create or replace function holdfast.page_of_destination(p_tenant uuid, p_read jsonb) returns table (id text, document text)
+language plpgsql stable security invoker as $$
+declare
+  v_after constant uuid := p_read ->> 'after';
+  v_after_at constant timestamptz := (
+    select d.created_at from public.destination d where d.tenant_id = p_tenant and d.id = v_after);
+begin
+  return query
+  select d.id::text, holdfast.destination_document(p_tenant, d.id) from public.destination d
+  where d.tenant_id = p_tenant and (v_after is null or (d.created_at, d.id) < (v_after_at, v_after))
+  order by d.created_at desc, d.id desc limit (p_read ->> 'limit')::int + 1;
+end $$;
+
+-- The refusal of what a request would make of a destination of this kind, or null: {"fields","secret","urlRefused"}. urlRefused:
+-- why the address may not be called just now; a refusal of status 400 leaves the key unused.
+create or replace function holdfast.refuse_destination(p_tenant uuid, p_kind text, p_call jsonb) returns holdfast.outcome
+language plpgsql stable security invoker as $$
+declare
+  v_fields constant jsonb := p_call -> 'fields';
+begin
+  if p_call ->> 'urlRefused' is not null then
+    return holdfast.does_not_fit('/url', p_call ->> 'urlRefused');
+  elsif v_fields ->> 'customerId' is not null and not exists (
+       select from public.customer c where c.tenant_id = p_tenant and c.id = (v_fields ->> 'customerId')::uuid) then
+    return holdfast.refusal(422, 'unknown_customer', 'There is no customer with this id.');
+  elsif p_kind = 'shopify_inventory' and (v_fields ->> 'ordered')::boolean then
+    return holdfast.refusal(422, 'destination_kind', 'Pushes of inventory are set absolutely; they have no order.');
+  elsif p_kind not in ('shopify_inventory', 'webhook') and p_call ->> 'secret' is not null
+    or p_kind = 'webhook' and p_call ->> 'secret' is not null and not v_fields ? 'kind' then
+    return holdfast.refusal(422, 'destination_kind', 'Only a shop takes an access token.');
+  elsif p_kind <> 'email' and v_fields ->> 'url' like 'mailto:%' then
+    return holdfast.refusal(422, 'destination_kind', 'Only an email destination has a mail address.');
+  end if;
+  return null;
+end $$;
+
+-- {"tenantId","userId","actor","fields","secret","urlRefused"}; fields: the members of the request. secret: what events are signed
+-- with, or the shop's access token.
+create or replace function holdfast.create_destination(p_call jsonb) returns holdfast.outcome language plpgsql volatile security invoker as $$
+declare
+  v_fields constant jsonb := p_call -> 'fields';
+  v_secret constant text := p_call ->> 'secret';
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_id constant uuid := gen_random_uuid();
+  v_refused holdfast.outcome;
+begin
+  v_refused := holdfast.refuse_destination(v_tenant, v_fields ->> 'kind', p_call);
+  if v_refused.status is not null then
+    return v_refused;
+  end if;
+  insert into public.destination (tenant_id, id, name, kind, url, event_types, customer_id, ordered, max_attempts,
+    max_per_second, location_id)
+  values (v_tenant, v_id, v_fields ->> 'name', v_fields ->> 'kind', v_fields ->> 'url',
+    array(select jsonb_array_elements_text(v_fields -> 'eventTypes')), (v_fields ->> 'customerId')::uuid,
+    coalesce((v_fields ->> 'ordered')::boolean, false), coalesce((v_fields ->> 'maxAttempts')::int, 12),
+    (v_fields ->> 'maxPerSecond')::int, v_fields ->> 'locationId');
+  if v_secret is not null then
+    insert into public.destination_secret (tenant_id, destination_id, secret) values (v_tenant, v_id, v_secret);
+  end if;
+  perform holdfast.audit(p_call, 'destination_created', null, v_id, v_fields);
+  return holdfast.success(201, holdfast.destination_document(v_tenant, v_id));
+end $$;
+
+-- {"tenantId","userId","actor","id","fields","secret","urlRefused"}: changes the members that are there. A person who sets it active,
+-- or gives it another address, has it tried again at once. (That it recovered is told when it has answered.)
+create or replace function holdfast.change_destination(p_call jsonb) returns holdfast.outcome language plpgsql volatile security invoker as $$
+declare
+  v_id constant uuid := p_call ->> 'id';
+  v_fields constant jsonb := p_call -> 'fields';
+  v_secret constant text := p_call ->> 'secret';
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_old public.destination;
+  v_new public.destination;
+  v_refused holdfast.outcome;
+begin
+  select * into v_old from public.destination d where d.tenant_id = v_tenant and d.id = v_id for no key update;
+  if not found then
+    return holdfast.refusal(404, 'not_found', 'There is nothing at this address.');
+  end if;
+  v_refused := holdfast.refuse_destination(v_tenant, v_old.kind, p_call);
+  if v_refused.status is not null then
+    return v_refused;
+  end if;
+  update public.destination d set
+    name = coalesce(v_fields ->> 'name', d.name), url = coalesce(v_fields ->> 'url', d.url),
+    event_types = case when v_fields ? 'eventTypes'
+      then array(select jsonb_array_elements_text(v_fields -> 'eventTypes')) else d.event_types end,
+    customer_id = case when v_fields ? 'customerId' then (v_fields ->> 'customerId')::uuid else d.customer_id end,
+    ordered = coalesce((v_fields ->> 'ordered')::boolean, d.ordered),
+    max_attempts = coalesce((v_fields ->> 'maxAttempts')::int, d.max_attempts),
+    max_per_second = case when v_fields ? 'maxPerSecond' then (v_fields ->> 'maxPerSecond')::int else d.max_per_second end,
+    location_id = case when v_fields ? 'locationId' then v_fields ->> 'locationId' else d.location_id end,
+    state = coalesce(v_fields ->> 'state', d.state)
+  where d.tenant_id = v_tenant and d.id = v_id
+  returning * into v_new;
+  if v_secret is not null then
+    delete from public.destination_secret s where s.tenant_id = v_tenant and s.destination_id = v_id;
+    insert into public.destination_secret (tenant_id, destination_id, secret) values (v_tenant, v_id, v_secret);
+  end if;
+  if v_new.ordered <> v_old.ordered then
+    perform holdfast.requeue_in_order(v_id, v_new.ordered);
+  end if;
+  if v_fields ->> 'state' = 'active' or v_new.url <> v_old.url then
+    perform holdfast.try_at_once(v_id, v_old.state = 'disabled');
+  end if;
+  perform holdfast.audit(p_call, 'destination_changed', null, v_id, v_fields);
+  if v_new.state <> v_old.state and 'disabled' in (v_new.state, v_old.state) then
+    perform holdfast.tell_of_destination(v_id,
+      case v_new.state when 'disabled' then 'destination.disabled' else 'destination.recovered' end, 'person',
+      format('set %s by a person', v_new.state));
+  end if;
+  return holdfast.success(200, holdfast.destination_document(v_tenant, v_id));
+end $$;
+
+-- What waited for its next try at a destination is due now, and where its breaker is open, a probe. One that was disabled
+-- begins anew. Rows that are being claimed are passed over, and more rows than v_max_rows at once: their own time comes.
+create or replace function holdfast.try_at_once(p_destination uuid, p_was_disabled boolean) returns void
+language plpgsql volatile security invoker as $$
+declare
+  -- Some seconds' work.
+  v_max_rows constant int := 20000;
+begin
+  update public.destination_health h set failures = 0, probing = false,
+    opened = case when p_was_disabled then 0 else least(h.opened, 1) end,
+    open_until = case when not p_was_disabled and h.open_until is not null then clock_timestamp() end
+  where h.destination_id = p_destination;
+  update public.outbox o set next_attempt_at = clock_timestamp()
+  where o.id = any (array(
+    select x.id from public.outbox x
+    where x.destination_id = p_destination and x.lease_token is null
+      and x.next_attempt_at > clock_timestamp() and x.next_attempt_at < 'infinity'
+      and holdfast.is_pending(x)
+    order by x.next_attempt_at, x.id limit v_max_rows for no key update skip locked));
+end $$;
+
+-- The live signing secrets, newest first.
+create or replace function holdfast.destination_secrets(p_read jsonb) returns holdfast.answer
+language plpgsql volatile security invoker as $$
+declare
+  v_tenant constant uuid := p_read ->> 'tenantId';
+  v_id constant uuid := p_read ->> 'id';
+  v_secrets text;
+  v_newest text;
+begin
+  if not holdfast.is_user(p_read) then
+    return holdfast.decided('unknown_user');
+  end if;
+  select (array_agg(s.secret order by s.created_at desc, s.id))[1],
+         string_agg(format('{"secret":%s,"createdAt":"%s","retiresAt":%s}', holdfast.quote(s.secret),
+           holdfast.rfc3339(s.created_at), holdfast.quote(holdfast.rfc3339(s.retires_at))), ','
+           order by s.created_at desc, s.id)
+  into v_newest, v_secrets
+  from public.destination_secret s
+  join public.destination d on d.tenant_id = v_tenant and d.id = s.destination_id and d.kind = 'webhook'
+  where s.tenant_id = v_tenant and s.destination_id = v_id
+    and (s.retires_at is null or s.retires_at > clock_timestamp());
+  if v_secrets is null then
+    return holdfast.decided('not_found');
+  end if;
+  perform holdfast.audit(p_read, 'secret_read', null, v_id, '{}');
+  return holdfast.document_answer(format('{"secret":%s,"secrets":[%s]}', holdfast.quote(v_newest), v_secrets));
+end $$;
+
+-- {"tenantId","userId","actor","id","secret","overlapHours"}: a new secret; the one before goes on signing for so many hours, older
+-- ones end now.
+create or replace function holdfast.rotate_secret(p_call jsonb) returns holdfast.outcome language plpgsql volatile security invoker as $$
+declare
+  v_id constant uuid := p_call ->> 'id';
+  v_secret constant text := p_call ->> 'secret';
+  v_overlap_hours constant int := p_call ->> 'overlapHours';
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_now constant timestamptz := clock_timestamp();
+  v_kind text;
+  v_retires constant timestamptz := v_now + make_interval(hours => v_overlap_hours);
+begin
+  select d.kind into v_kind from public.destination d where d.tenant_id = v_tenant and d.id = v_id for no key update;
+  if not found then
+    return holdfast.refusal(404, 'not_found', 'There is nothing at this address.');
+  elsif v_kind <> 'webhook' then
+    return holdfast.refusal(422, 'destination_kind', 'Only what is sent to a webhook is signed.');
+  end if;
+  update public.destination_secret s
+  set retires_at = case when s.retires_at is null then v_retires else v_now end
+  where s.tenant_id = v_tenant and s.destination_id = v_id and (s.retires_at is null or s.retires_at > v_now);
+  insert into public.destination_secret (tenant_id, destination_id, secret, created_at)
+  values (v_tenant, v_id, v_secret, v_now);
+  perform holdfast.audit(p_call, 'secret_rotated', null, v_id, '{}');
+  return holdfast.success(200, format('{"id":"%s","previousRetiresAt":"%s"}', v_id, holdfast.rfc3339(v_retires)));
+end $$;
+
+-- {"tenantId","userId","actor","id"}: an event for this destination alone, whatever it subscribes to.
+create or replace function holdfast.test_destination(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_id constant uuid := p_call ->> 'id';
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_kind text;
+  v_name text;
+  v_row public.outbox;
+begin
+  select d.kind, d.name into v_kind, v_name from public.destination d where d.tenant_id = v_tenant and d.id = v_id;
+  if not found then
+    return holdfast.refusal(404, 'not_found', 'There is nothing at this address.');
+  elsif v_kind <> 'webhook' then
+    return holdfast.refusal(422, 'destination_kind', 'Only a webhook can be sent a test event.');
+  end if;
+  perform holdfast.emit_tenant_event(v_tenant, 'destination.test',
+    format('{"destinationId":"%s","name":%s}', v_id, holdfast.quote(v_name)), v_id, null);
+  select * into v_row from public.outbox o
+  where o.tenant_id = v_tenant and o.destination_id = v_id and o.event_type = 'destination.test'
+  order by o.created_at desc, o.id desc limit 1;
+  perform holdfast.audit(p_call, 'destination_tested', v_row.id, v_id, '{}');
+  return holdfast.success(200, format('{"outboxId":"%s","eventId":"%s"}', v_row.id, v_row.event_id));
+end $$;

@@ -1,0 +1,170 @@
+-- What needs a person: exceptions of the inbox, and shortfalls.
+
+create or replace function holdfast.exception_documents(p_tenant uuid, p_ids uuid[]) returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","provider":%s,"eventId":%s,"topic":%s,"reason":%s,"waitsFor":%s,"attempts":%s,"receivedAt":"%s",',
+      e.id, holdfast.quote(e.provider), holdfast.quote(e.event_id), holdfast.quote(e.topic), holdfast.quote(e.reason),
+      holdfast.quote(e.waits_for), e.attempts, holdfast.rfc3339(e.received_at))
+    || format('"lastTriedAt":"%s","resolvedAt":%s,"resolvedBy":%s,"redactedAt":%s,"sizeBytes":%s,"excerpt":%s}',
+      holdfast.rfc3339(e.last_tried_at), holdfast.quote(holdfast.rfc3339(e.resolved_at)), holdfast.quote(e.resolved_by),
+      holdfast.quote(holdfast.rfc3339(e.redacted_at)), octet_length(e.body),
+      holdfast.quote(encode(substring(e.body from 1 for 2000), 'escape')))
+  from unnest(p_ids) with ordinality as w(id, ord)
+  join public.inbox_exception e on e.id = w.id and e.tenant_id = p_tenant
+$$;
+
+create or replace function holdfast.shortfall_documents(p_tenant uuid, p_ids uuid[]) returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","skuId":"%s","code":%s,"qty":%s,"cause":%s,"openedAt":"%s","updatedAt":"%s",',
+      s.id, s.sku_id, holdfast.quote(k.code), s.qty, holdfast.quote(s.cause), holdfast.rfc3339(s.opened_at),
+      holdfast.rfc3339(s.updated_at))
+    || format('"settledAt":%s,"settledBy":%s,"note":%s,"unbooked":%s}', holdfast.quote(holdfast.rfc3339(s.settled_at)),
+      holdfast.quote(s.settled_by), holdfast.quote(s.note), s.owed_on_hand + s.owed_on_order)
+  from unnest(p_ids) with ordinality as w(id, ord)
+  join public.shortfall s on s.tenant_id = p_tenant and s.id = w.id
+  join public.sku k on k.tenant_id = p_tenant and k.id = s.sku_id
+$$;
+
+-- Exceptions, newest first. Filter: state, open or resolved, or null. VOLATILE: what belongs to the tenant by now becomes its
+-- own first.
+create or replace function holdfast.page_of_inbox_exception(p_tenant uuid, p_read jsonb) returns table (id text, document text)
+language plpgsql volatile security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_limit constant int := p_read ->> 'limit';
+  v_after constant uuid := p_read ->> 'after';
+  v_after_at constant timestamptz := (
+    select e.received_at from public.inbox_exception e where e.tenant_id = p_tenant and e.id = v_after);
+  v_state constant text := p_read ->> 'state';
+  v_ids uuid[];
+begin
+  perform holdfast.adopt_exceptions(p_tenant);
+  v_ids := array(
+    select e.id from public.inbox_exception e
+    where e.tenant_id = p_tenant and (v_after is null or (e.received_at, e.id) < (v_after_at, v_after))
+      and (v_state is null or (v_state = 'open') = (e.resolved_at is null))
+    order by e.received_at desc, e.id desc
+    limit v_limit + 1);
+  return query select v_ids[d.ord]::text, d.document from holdfast.exception_documents(p_tenant, v_ids) d order by d.ord;
+end $$;
+
+-- What a shop sent before it was known as ours is the tenant's once it is.
+create or replace function holdfast.adopt_exceptions(p_tenant uuid) returns void
+language plpgsql volatile security invoker as $$
+begin
+  perform set_config('app.inbox_of_nobody', 'on', true);
+  update public.inbox_exception e set tenant_id = p_tenant
+  where e.tenant_id is null and e.resolved_at is null
+    and e.provider in (select 'shopify:' || s.domain from public.shopify_shop s where s.tenant_id = p_tenant);
+  perform set_config('app.inbox_of_nobody', '', true);
+end $$;
+
+-- Shortfalls, newest first. Filter: state, open or settled, or null.
+create or replace function holdfast.page_of_shortfall(p_tenant uuid, p_read jsonb) returns table (id text, document text)
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_limit constant int := p_read ->> 'limit';
+  v_after constant uuid := p_read ->> 'after';
+  v_after_at constant timestamptz := (
+    select s.opened_at from public.shortfall s where s.tenant_id = p_tenant and s.id = v_after);
+  v_state constant text := p_read ->> 'state';
+  v_ids constant uuid[] := array(
+    select s.id from public.shortfall s
+    where s.tenant_id = p_tenant and (v_after is null or (s.opened_at, s.id) < (v_after_at, v_after))
+      and (v_state is null or (v_state = 'open') = (s.settled_at is null))
+    order by s.opened_at desc, s.id desc
+    limit v_limit + 1);
+begin
+  return query select v_ids[d.ord]::text, d.document from holdfast.shortfall_documents(p_tenant, v_ids) d order by d.ord;
+end $$;
+
+-- {"tenantId","id"}: an open exception, to be read again. No row where there is none: retry_exception then tells why.
+create or replace function holdfast.exception_to_retry(p_call jsonb)
+returns table (provider text, topic text, body bytea)
+language sql volatile security invoker as $$
+  select e.provider, e.topic, e.body from public.inbox_exception e
+  where e.tenant_id = (p_call ->> 'tenantId')::uuid and e.id = (p_call ->> 'id')::uuid and e.resolved_at is null
+$$;
+
+-- {"tenantId","id","actor","delivery"}: runs a kept event once more, as it is understood by now; delivery as of holdfast.receive,
+-- without names. The exception's row comes last, as in wake_exceptions: what runs it by itself holds what the effect locks. A
+-- refusal is rolled back with the effect.
+create or replace function holdfast.retry_exception(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_exception constant uuid := p_call ->> 'id';
+  v_actor constant text := p_call ->> 'actor';
+  v_delivery constant jsonb := p_call -> 'delivery';
+  v_kept public.inbox_exception;
+  v_verdict holdfast.verdict;
+begin
+  select e.* into v_kept from public.inbox_exception e
+  where e.tenant_id = v_tenant and e.id = v_exception;
+  if not found then
+    return holdfast.refusal(404, 'not_found', 'There is no exception with this id.');
+  elsif v_kept.resolved_at is not null then
+    return holdfast.refusal(409, 'exception_resolved', 'It has been processed meanwhile; there is nothing left to do.');
+  end if;
+  v_verdict := holdfast.take_effect(v_tenant, v_kept.provider, v_delivery || '{"retry":true}', v_actor);
+  update public.inbox_exception e
+  set attempts = e.attempts + 1, last_tried_at = now(), reason = coalesce(v_verdict.reason, e.reason),
+      waits_for = v_verdict.waits_for,
+      command = case when e.redacted_at is null then coalesce(v_delivery -> 'command', e.command) else e.command end,
+      resolved_at = case when v_verdict.reason is null then now() end,
+      resolved_by = case when v_verdict.reason is null then v_actor end
+  where e.tenant_id = v_tenant and e.id = v_exception and e.resolved_at is null;
+  if not found then
+    return holdfast.refusal(409, 'exception_resolved', 'It has been processed meanwhile; there is nothing left to do.');
+  end if;
+  -- The answer is recorded, and so must hold nothing that customers/redact would have to erase.
+  return holdfast.success(200, (select jsonb_set(d.document::jsonb, '{excerpt}', 'null')::text
+                                from holdfast.exception_documents(v_tenant, array[v_exception]) d));
+end $$;
+
+-- {"tenantId","id","actor","note"}: closes a shortfall. What the position still carries too many stays owed, and is booked once ATS
+-- covers it.
+create or replace function holdfast.settle_shortfall(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_shortfall constant uuid := p_call ->> 'id';
+  v_actor constant text := p_call ->> 'actor';
+  v_note constant text := p_call ->> 'note';
+begin
+  update public.shortfall s set settled_at = now(), settled_by = v_actor, note = v_note, updated_at = now()
+  where s.tenant_id = v_tenant and s.id = v_shortfall and s.settled_at is null;
+  if not found then
+    if exists (select from public.shortfall s where s.tenant_id = v_tenant and s.id = v_shortfall) then
+      return holdfast.refusal(409, 'shortfall_settled', 'It has been settled already.');
+    end if;
+    return holdfast.refusal(404, 'not_found', 'There is no shortfall with this id.');
+  end if;
+  return holdfast.success(200, (select d.document from holdfast.shortfall_documents(v_tenant, array[v_shortfall]) d));
+end $$;
+
+-- Erases from what a shop's deliveries left: of one customer (by id, orders, or what stands in the bytes), or of all
+-- (shop/redact). What the work needs stays, in the shape of the body, so that it can still be retried.
+create or replace function holdfast.redact_exceptions(p_provider text, p_command jsonb) returns void
+language plpgsql volatile security invoker as $$
+declare
+  v_customer constant text := p_command ->> 'customerId';
+  -- An id stands alone: 77 is neither in 1077 nor in 77.50.
+  v_id constant text := case when v_customer ~ '^[0-9]+$' then '(^|[^0-9a-zA-Z.])' || v_customer || '($|[^0-9a-zA-Z.])' end;
+  v_traces constant text[] := array(
+    select lower(encode(convert_to(t.trace, 'UTF8'), 'escape')) from jsonb_array_elements_text(p_command -> 'traces') as t(trace));
+begin
+  perform set_config('app.inbox_of_nobody', 'on', true);
+  update public.inbox_exception e
+  set body = case when e.command ? 'order' then convert_to(((e.command -> 'order') - 'customer')::text, 'UTF8')
+                  when e.command is not null then '{}' else '' end,
+      command = (e.command - 'customerId') #- '{order,customer}', redacted_at = now()
+  where e.provider = p_provider and e.redacted_at is null
+    and (p_command ->> 'do' = 'shop/redact'
+         or e.command ->> 'customerId' = v_customer
+         or p_command -> 'orderIds' ? (e.command ->> 'orderId')
+         or encode(e.body, 'escape') ~ v_id
+         or exists (select from unnest(v_traces) as t(trace) where position(t.trace in lower(encode(e.body, 'escape'))) > 0));
+  perform set_config('app.inbox_of_nobody', '', true);
+end $$;
