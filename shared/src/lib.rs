@@ -10,7 +10,7 @@
 //! runtime      environment variables, logs, metrics
 //! ```
 //!
-//! `xtask/tests/tidy.rs` holds the direction; ARCHITECTURE.md has the picture.
+//! `xtask/tests/tidy/wings.rs` holds the direction; ARCHITECTURE.md has the picture.
 
 pub mod db;
 pub mod delivery;

@@ -20,7 +20,7 @@ pub fn orders(query: &[(String, String)]) -> Result<Query, Problem> {
     let page = parameters.page();
     let filters = json!({"q": parameters.search(), "status": parameters.one_of("status", &ORDER_STATUSES),
         "customerId": parameters.uuid("customerId")});
-    parameters.finish(Query::list("orders", &page, filters))
+    parameters.finish(Query::list("wholesale_order", &page, filters))
 }
 
 /// `GET /skus?q=`, by code; `q` is a part of the code, in any case.
@@ -28,7 +28,7 @@ pub fn orders(query: &[(String, String)]) -> Result<Query, Problem> {
 /// # Errors
 /// 400 `invalid_query`, every wrong parameter named.
 pub fn skus(query: &[(String, String)]) -> Result<Query, Problem> {
-    searched("skus", query)
+    searched("sku", query)
 }
 
 /// `GET /customers?q=`, by name; `q` is a part of the name, in any case.
@@ -36,13 +36,13 @@ pub fn skus(query: &[(String, String)]) -> Result<Query, Problem> {
 /// # Errors
 /// 400 `invalid_query`, every wrong parameter named.
 pub fn customers(query: &[(String, String)]) -> Result<Query, Problem> {
-    searched("customers", query)
+    searched("customer", query)
 }
 
-fn searched(list: &'static str, query: &[(String, String)]) -> Result<Query, Problem> {
+fn searched(table: &'static str, query: &[(String, String)]) -> Result<Query, Problem> {
     let mut parameters = Parameters::new(query);
     let (page, filters) = (parameters.page(), json!({"q": parameters.search()}));
-    parameters.finish(Query::list(list, &page, filters))
+    parameters.finish(Query::list(table, &page, filters))
 }
 
 /// Whether the database answers.

@@ -42,11 +42,11 @@ impl Query {
         Self { missing, ..Self::new("holdfast.read_one", json!({"kind": kind, "id": id})) }
     }
 
-    /// A page of a list: `{"list","limit","after", …filters}`.
-    pub fn list(list: &'static str, page: &Page, filters: Value) -> Self {
+    /// A page of a list, by the name of its table: `{"list","limit","after", …filters}`.
+    pub fn list(table: &'static str, page: &Page, filters: Value) -> Self {
         let mut query = Self::new("holdfast.list", filters);
         query.statement =
-            query.statement.with("list", list).with("limit", page.limit).with("after", &page.after);
+            query.statement.with("list", table).with("limit", page.limit).with("after", &page.after);
         query
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Promises: an address is saved only where [`Guard`] lets it be called; a secret is made here, leaves only through the
 //! one route that reads it, and is neither recorded under a key nor audited.
-//! Relies on: `migrations/functions/42_destinations.sql`, and [`crate::idempotency::once::once`] around each deed.
+//! Relies on: `migrations/functions/7_operations/destinations.sql`, and [`crate::idempotency::once::once`] around each deed.
 
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
@@ -276,7 +276,7 @@ pub fn test(id: Uuid) -> Statement {
 pub fn list(query: &[(String, String)]) -> Result<Query, Problem> {
     let mut parameters = Parameters::new(query);
     let page = parameters.page();
-    parameters.finish(Query::list("destinations", &page, json!({})))
+    parameters.finish(Query::list("destination", &page, json!({})))
 }
 
 /// The live secrets of one destination.

@@ -27,7 +27,7 @@ const MAX_NOTE: usize = 2_000;
 /// # Errors
 /// 400 `invalid_query`, every wrong parameter named.
 pub fn exceptions(query: &[(String, String)]) -> Result<Query, Problem> {
-    list("exceptions", &["open", "resolved"], query)
+    list("inbox_exception", &["open", "resolved"], query)
 }
 
 /// `GET /admin/shortfalls?state=open|settled`, newest first; without `state` all of them. Items:
@@ -36,13 +36,13 @@ pub fn exceptions(query: &[(String, String)]) -> Result<Query, Problem> {
 /// # Errors
 /// 400 `invalid_query`, every wrong parameter named.
 pub fn shortfalls(query: &[(String, String)]) -> Result<Query, Problem> {
-    list("shortfalls", &["open", "settled"], query)
+    list("shortfall", &["open", "settled"], query)
 }
 
-fn list(list: &'static str, states: &[&'static str], query: &[(String, String)]) -> Result<Query, Problem> {
+fn list(table: &'static str, states: &[&'static str], query: &[(String, String)]) -> Result<Query, Problem> {
     let mut parameters = Parameters::new(query);
     let (page, filters) = (parameters.page(), json!({"state": parameters.one_of("state", states)}));
-    parameters.finish(Query::list(list, &page, filters))
+    parameters.finish(Query::list(table, &page, filters))
 }
 
 /// Reads the body of a settlement, `{"note"}`: 1 … 2,000 characters.

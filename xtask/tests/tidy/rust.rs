@@ -109,6 +109,10 @@ fn skip_item(trees: &mut impl Iterator<Item = TokenTree>) {
     }
 }
 
+/// What can stand before a path that begins with `::`.
+const KEYWORDS: [&str; 12] =
+    ["use", "as", "dyn", "impl", "in", "mut", "return", "where", "else", "for", "match", "if"];
+
 fn paths(tokens: &[Token], prefix: &[String], found: &mut BTreeSet<Path>) {
     let mut rest = tokens;
     while let Some((token, after)) = rest.split_first() {
@@ -134,6 +138,10 @@ fn one_path<'t>(
     found: &mut BTreeSet<Path>,
 ) -> &'t [Token] {
     let mut path = joined(prefix, first);
+    // In `use ::sqlx` the path begins after the keyword.
+    if KEYWORDS.contains(&first) {
+        return rest;
+    }
     loop {
         match rest {
             [Token::Step, Token::Word(word), after @ ..] => {

@@ -23,6 +23,13 @@ struct Function {
     parameters: Vec<String>,
 }
 
+impl Function {
+    /// What a call gives; what only comes out is left out.
+    fn taken(&self) -> impl Iterator<Item = &String> {
+        self.parameters.iter().filter(|parameter| parameter.split(' ').next() != Some("out"))
+    }
+}
+
 /// The text with comments blanked out. What is in quotes is kept, dashes in it too.
 fn without_comments(text: &str) -> String {
     let mut kept = String::new();
@@ -79,11 +86,11 @@ fn functions(text: &str) -> Vec<Function> {
 /// How many functions and procedures a text creates, however that is written.
 fn created(text: &str) -> usize {
     let text = without_comments(text).to_lowercase();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let head =
-        |at: usize| words[..at].iter().rev().take_while(|word| ["or", "replace"].contains(word)).count();
-    let kinds = words.iter().enumerate().filter(|(_, word)| ["function", "procedure"].contains(word));
-    kinds.filter(|(at, _)| (at - head(*at)).checked_sub(1).is_some_and(|at| words[at] == "create")).count()
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let count = |kind: &str| {
+        ["create", "create or replace"].map(|head| text.matches(&format!("{head} {kind} ")).count())
+    };
+    [count("function"), count("procedure")].concat().iter().sum()
 }
 
 /// All functions, by name; of one name there can be several.
@@ -123,8 +130,8 @@ fn called(literal: &str) -> Vec<Result<String, String>> {
 
 /// Whether a function takes what it is given.
 fn fits(function: &Function) -> bool {
-    let words = |parameter: &String| parameter.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let parameters: Vec<Vec<String>> = function.parameters.iter().map(words).collect();
+    let parameters: Vec<Vec<&str>> =
+        function.taken().map(|parameter| parameter.split(' ').collect()).collect();
     let expected = OTHERWISE.iter().find(|(name, _)| *name == function.name);
     let expected = expected.map_or(["jsonb"].as_slice(), |(_, types)| types);
     parameters.len() == expected.len()
@@ -139,31 +146,29 @@ fn wrong_calls(path: &str, text: &str, defined: &BTreeMap<String, Vec<Function>>
     let mut faults = Vec::new();
     for literal in Source::without_tests(text).literals {
         for name in called(&literal) {
-            match name.as_ref().map(|name| defined.get(name)) {
+            let name = match name {
+                Ok(name) => name,
                 Err(literal) => {
-                    faults.push(format!("{path}: no name of a function can be read in {literal:?}"))
+                    faults.push(format!("{path}: no name of a function can be read in {literal:?}"));
+                    continue;
                 }
-                Ok(None) => faults.push(format!("{path}: {name:?} is not defined")),
-                Ok(Some(functions)) => {
-                    let wrong = functions.iter().filter(|function| !fits(function));
-                    faults.extend(wrong.map(|Function { name, parameters }| {
-                        format!("{path}: {name} takes ({})", parameters.join(", "))
-                    }));
-                }
+            };
+            let Some(functions) = defined.get(&name) else {
+                faults.push(format!("{path}: {name} is not defined"));
+                continue;
+            };
+            for function in functions.iter().filter(|function| !fits(function)) {
+                faults.push(format!("{path}: {name} takes ({})", function.parameters.join(", ")));
             }
         }
     }
     faults
 }
 
-/// The functions with too many parameters; what comes out is not counted.
+/// The functions with too many parameters.
 fn too_wide(functions: &[Function]) -> Vec<String> {
-    let taken = |function: &Function| {
-        let parameters = function.parameters.iter();
-        parameters.filter(|parameter| parameter.split(' ').next() != Some("out")).count()
-    };
-    let wide = functions.iter().filter(|function| taken(function) > MAX_PARAMETERS);
-    wide.map(|function| format!("{} takes {}", function.name, taken(function))).collect()
+    let wide = functions.iter().filter(|function| function.taken().count() > MAX_PARAMETERS);
+    wide.map(|function| format!("{} takes {}", function.name, function.taken().count())).collect()
 }
 
 #[test]
@@ -199,6 +204,7 @@ create or replace function holdfast.wide(p_a int, p_b numeric(10, 2) default 0,
   p_h int, p_i int)
 as $$ $$;
 create or replace function holdfast.none() returns void as $$ $$;
+create or replace function holdfast.sweep(p_call jsonb, out id uuid) as $$ $$;
 create or replace function holdfast.receive(p_delivery jsonb, p_body bytea) returns text as $$ $$;
 ";
 
@@ -206,7 +212,7 @@ create or replace function holdfast.receive(p_delivery jsonb, p_body bytea) retu
 fn parameters_are_read_and_too_many_are_found() {
     let functions = functions(SQL);
     let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
-    assert_eq!(names, ["save", "wide", "none", "receive"]);
+    assert_eq!(names, ["save", "wide", "none", "sweep", "receive"]);
     assert_eq!(functions[0].parameters, ["p_call jsonb"]);
     let wide = [
         "p_a int",
@@ -222,7 +228,7 @@ fn parameters_are_read_and_too_many_are_found() {
     assert_eq!(functions[1].parameters, wide);
     assert_eq!(functions[2].parameters, NOTHING);
     assert_eq!(too_wide(&functions), ["wide takes 8"]);
-    assert_eq!(created(SQL), 4);
+    assert_eq!(created(SQL), 5);
     assert_eq!(created("CREATE FUNCTION a() ; create or\nreplace procedure b() ; drop function c;"), 2);
 }
 
@@ -234,6 +240,7 @@ fn a_wrong_call_is_found() {
         /// `holdfast.comment`
         fn f() {
             Statement::new("holdfast.save", x);
+            Statement::new("holdfast.sweep", x);
             Statement::new("holdfast.wild", x);
             format!("select holdfast.none(), holdfast.receive({x}, {y})::holdfast.event");
             format!("holdfast.list_{kind}");
@@ -242,7 +249,7 @@ fn a_wrong_call_is_found() {
         mod tests { fn g() { Statement::new("holdfast.test", x) } }
     "#;
     let expected = [
-        "a.rs: Ok(\"wild\") is not defined",
+        "a.rs: wild is not defined",
         "a.rs: none takes ()",
         "a.rs: no name of a function can be read in \"holdfast.list_{kind}\"",
     ];

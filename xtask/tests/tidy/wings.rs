@@ -144,8 +144,13 @@ fn walk(
     found
 }
 
-fn touches_database(paths: &BTreeSet<Path>) -> bool {
-    paths.iter().any(|path| path[0] == "sqlx" || begins_with(path, &["crate", "db"]))
+fn is_database(path: &Path) -> bool {
+    path[0] == "sqlx" || begins_with(path, &["crate", "db"])
+}
+
+/// `runtime` stands below the database: it reads the URL of one and opens none.
+fn touches_database(file: &str, tree: &Tree) -> bool {
+    wing_of(file) != Some("runtime") && tree[file].iter().any(is_database)
 }
 
 /// A type begins with a capital letter.
@@ -153,8 +158,8 @@ fn names_a_type(path: &Path) -> bool {
     path.iter().any(|name| name.starts_with(|first: char| first.is_ascii_uppercase()))
 }
 
-/// Parsers and renderers that reach for the database: they name it, or they take from a file that does something else than
-/// a type.
+/// Parsers and renderers that reach for the database: they name it, or they take more than a type from a file that names
+/// it.
 fn impure(tree: &Tree, pure: &[&str]) -> Vec<String> {
     let mut faults = Vec::new();
     for file in pure {
@@ -163,10 +168,9 @@ fn impure(tree: &Tree, pure: &[&str]) -> Vec<String> {
             continue;
         };
         for path in paths {
-            let own = path[0] == "sqlx" || begins_with(path, &["crate", "db"]);
-            let through =
-                target(tree, path).is_some_and(|other| other != **file && touches_database(&tree[&other]));
-            if own || (through && !names_a_type(path)) {
+            let other = target(tree, path).filter(|other| other != file);
+            let through = other.is_some_and(|other| touches_database(&other, tree));
+            if is_database(path) || (through && !names_a_type(path)) {
                 faults.push(format!("{file} imports {}", path.join("::")));
             }
         }
@@ -184,10 +188,9 @@ fn more_than_statements(tree: &Tree) -> Vec<String> {
             continue;
         };
         for path in paths {
-            let database = path[0] == "sqlx" || begins_with(path, &["crate", "db"]);
             let statement = begins_with(path, &["crate", "db", "call", "Statement"]);
             let connection = file == READS && begins_with(path, &["crate", "db", "connection"]);
-            if database && !statement && !connection {
+            if is_database(path) && !statement && !connection {
                 faults.push(format!("{file} imports {}", path.join("::")));
             }
         }

@@ -120,7 +120,7 @@ async fn no_answer_reason_or_event_holds_what_would_have_to_be_erased() {
     shop.db
         .execute(format!(
             "begin; select set_config('app.tenant_id', '{tenant}', true);
-         select holdfast.retry_exception('{tenant}', '{id}', 'user:x', '{late}'); commit"
+         select holdfast.retry_exception(jsonb_build_object('tenantId', '{tenant}', 'id', '{id}', 'actor', 'user:x', 'delivery', '{late}'::jsonb)); commit"
         ))
         .await;
     assert_eq!(shop.db.count("inbox_exception where command::text like '%77%'").await, 0);

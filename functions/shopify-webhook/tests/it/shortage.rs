@@ -124,7 +124,7 @@ async fn arrive(shop: &Shop, sku: usize, units: i64) {
     let (tenant, sku) = (shop.tenant.id, shop.tenant.skus[sku]);
     let sql = format!(
         "begin; select set_config('app.tenant_id', '{tenant}', true);
-         select holdfast.shift('{tenant}', array['{sku}'::uuid], array[{units}], array[0], array[0], array['receipt'],
+         select holdfast.shift('{tenant}', array[row('{sku}', {units}, 0, 0, 'receipt')::holdfast.position_change],
            null, null, null, 'test'); commit"
     );
     shop.db.execute(sql).await;
@@ -174,7 +174,7 @@ async fn a_settled_row_stays_settled_and_what_it_owes_is_booked_or_comes_back() 
     let tenant = shop.tenant.id;
     let settle = format!(
         "begin; select set_config('app.tenant_id', '{tenant}', true);
-         select holdfast.settle_shortfall('{tenant}', id, 'user:x', 'seen') from shortfall where settled_at is null; commit"
+         select holdfast.settle_shortfall(jsonb_build_object('tenantId', '{tenant}', 'id', id, 'actor', 'user:x', 'note', 'seen')) from shortfall where settled_at is null; commit"
     );
     // Settled before it is shipped: what then left without having been booked is a row of its own.
     took(&webhook, "1", "orders/create", &body(0)).await;
@@ -216,7 +216,7 @@ async fn what_an_order_owes_goes_with_it_and_not_what_another_one_owes() {
     shop.db
         .execute(format!(
             "begin; select set_config('app.tenant_id', '{tenant}', true);
-             select holdfast.settle_shortfall('{tenant}', id, 'user:x', 'seen') from shortfall; commit"
+             select holdfast.settle_shortfall(jsonb_build_object('tenantId', '{tenant}', 'id', id, 'actor', 'user:x', 'note', 'seen')) from shortfall; commit"
         ))
         .await;
     took(&webhook, "2", "orders/fulfilled", &order(2, &[(21, 0, 3)])).await;

@@ -149,7 +149,8 @@ async fn retry(shop: &Shop, event_id: &str) -> String {
     let (tenant, read) = (shop.tenant.id, hex::encode(read.to_string()));
     let sql = format!(
         "begin; select set_config('app.tenant_id', '{tenant}', true);
-         select holdfast.retry_exception('{tenant}', id, 'user:x', holdfast.json('\\x{read}'))
+         select holdfast.retry_exception(jsonb_build_object('tenantId', '{tenant}', 'id', id, 'actor', 'user:x',
+           'delivery', holdfast.json('\\x{read}')))
          from inbox_exception where event_id = '{event_id}'; commit"
     );
     shop.db.execute(sql).await;

@@ -65,7 +65,8 @@ async fn a_person_settles_and_the_rest_is_booked_all_the_same() {
     took(&webhook, "2", &cancelled("A")).await;
     let tenant = shop.tenant.id;
     let settle = format!("begin; select set_config('app.tenant_id', '{tenant}', true);
-        select holdfast.settle_shortfall('{tenant}', (select id from shortfall), 'user:x', 'bought elsewhere'); commit");
+        select holdfast.settle_shortfall(jsonb_build_object('tenantId', '{tenant}', 'id', (select id from shortfall),
+          'actor', 'user:x', 'note', 'bought elsewhere')); commit");
     shop.db.execute(settle).await;
     assert_eq!(
         rows(&shop).await,
