@@ -1,4 +1,4 @@
-//! The migrations are part of the program: it is built anew when a file of them comes, goes or changes.
+//! The migrations are compiled into the program, so a change of any of their files rebuilds it.
 
 fn main() {
     println!("cargo:rerun-if-changed=../migrations");

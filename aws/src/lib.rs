@@ -1,6 +1,5 @@
-//! The AWS services that a job calls: mails through SES, one-time invocations through EventBridge Scheduler.
-//!
-//! A crate of its own, since only the jobs need the SDK: no endpoint function is compiled or linked with it.
+//! The AWS services that jobs call: SES for mail, EventBridge Scheduler for one-time invocations. A crate of its own, so that
+//! endpoint functions are not linked with the SDK.
 
 pub mod mailer;
 pub mod scheduler;

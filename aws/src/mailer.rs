@@ -1,6 +1,6 @@
-//! Mails, through SES. Every mail is tagged with the row (`outbox`) and the destination that it is for, so that what SES
-//! publishes of it can be traced. The SDK takes region, credentials and endpoint from its own variables (`AWS_REGION`, …,
-//! `AWS_ENDPOINT_URL_SESV2` for a stand-in).
+//! Sends mail through SES. Each mail carries the outbox row and the destination as tags, so that SES's events about it can be
+//! traced. Region, credentials and endpoint come from the SDK's own variables (`AWS_REGION`, …; `AWS_ENDPOINT_URL_SESV2` for
+//! a stand-in).
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use shared::delivery::email::Mail;
 use shared::delivery::outbox::Claimed;
 use shared::runtime::config::{ConfigError, optional};
 
-/// Codes with which SES says that this mail will never be taken.
+/// Error codes of a permanent rejection.
 const PERMANENT: [&str; 3] = ["MessageRejected", "BadRequestException", "MailFromDomainNotVerifiedException"];
 
-/// Codes with which SES asks for fewer mails a second.
+/// Error codes of the rate limit.
 const THROTTLED: [&str; 2] = ["TooManyRequestsException", "ThrottlingException"];
-/// SES counts by the second.
+/// The limit counts mails per second.
 const THROTTLED_WAIT: Duration = Duration::from_secs(2);
 
-/// Sends mails.
+/// An SES client and the default sender.
 #[derive(Clone, Debug)]
 pub struct Mailer {
     client: Client,
@@ -31,30 +31,27 @@ pub struct Mailer {
 }
 
 impl Mailer {
-    /// `EMAIL_FROM` is the sender where a destination names none (`mailto:…` as its `url`); it must be verified with SES.
-    ///
-    /// # Errors
-    /// When the variable is not UTF-8.
+    /// `EMAIL_FROM` is the sender where a destination's `url` names none (`mailto:…`); SES must have verified it.
     pub fn from_env(aws: &SdkConfig) -> Result<Self, ConfigError> {
         let from = optional("EMAIL_FROM", String::new())?;
         Ok(Self::new(aws, Some(from).filter(|from| !from.is_empty())))
     }
 
-    /// With this sender.
+    /// Makes no call. `from`: the default sender.
     pub fn new(aws: &SdkConfig, from: Option<String>) -> Self {
-        // One attempt is one request: the outbox tries again.
+        // No retries of the SDK: the outbox retries.
         let config = aws_sdk_sesv2::config::Builder::from(aws).retry_config(RetryConfig::disabled()).build();
         Self { client: Client::from_conf(config), from }
     }
 
-    /// Sends one mail for a row. The destination's `mailto:` names the sender.
+    /// Sends the mail of one outbox row: one request.
     pub async fn send(&self, mail: &Mail, row: &Claimed) -> Attempt {
         let Some(from) = row.url.strip_prefix("mailto:").or(self.from.as_deref()) else {
-            return Attempt::Unsendable { error: "no sender: EMAIL_FROM is not set".into() };
+            return Attempt::Unsendable("no sender: EMAIL_FROM is not set".into());
         };
         let (content, tags) = match message(mail).and_then(|content| Ok((content, tags(row)?))) {
             Ok(made) => made,
-            Err(error) => return Attempt::Unsendable { error: error.to_string() },
+            Err(error) => return Attempt::Unsendable(error.to_string()),
         };
         let sent = self
             .client
@@ -68,12 +65,12 @@ impl Mailer {
         let Err(error) = sent else { return Attempt::Delivered };
         let text = format!("SES: {}", DisplayErrorContext(&error));
         match error.code() {
-            Some(code) if PERMANENT.contains(&code) => Attempt::Rejected { error: text },
+            Some(code) if PERMANENT.contains(&code) => Attempt::Rejected(text),
             Some(code) if THROTTLED.contains(&code) => {
                 Attempt::Throttled { error: text, wait: THROTTLED_WAIT }
             }
-            Some(_) => Attempt::Refused { error: text, retry_after: None },
-            None => Attempt::NoAnswer { error: text },
+            Some(_) => Attempt::Failed { error: text, retry_after: None },
+            None => Attempt::NoAnswer(text),
         }
     }
 }
@@ -90,7 +87,7 @@ fn tags(row: &Claimed) -> Result<Vec<MessageTag>, aws_sdk_sesv2::error::BuildErr
     Ok(vec![tag("outbox", message_id(row.id))?, tag("destination", row.destination_id.to_string())?])
 }
 
-/// The SDK's configuration from its own variables; makes no call before the first request.
+/// Loads the SDK's configuration from its variables. Credentials are fetched at the first request.
 pub async fn aws_config() -> SdkConfig {
     aws_config::load_defaults(BehaviorVersion::latest()).await
 }

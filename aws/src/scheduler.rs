@@ -1,10 +1,9 @@
-//! One-time invocations, through EventBridge Scheduler.
+//! One-time invocations of a function through EventBridge Scheduler.
 //!
-//! Promises: asking twice under one name is asking once; a schedule removes itself when it has fired. A call that fails
-//! changes nothing but that the invocation does not come.
-//! Relies on: names derived from the work, so that a retry finds the first one; the SDK's own variables for region,
-//! credentials and endpoint (`AWS_ENDPOINT_URL_SCHEDULER` for a stand-in).
-//! Does not promise a single invocation, nor one earlier than a minute after it was asked for.
+//! Promises: a second request of the same name changes nothing; a schedule deletes itself after it has fired.
+//! Relies on: names derived from the work, so that a retry has the same name; the SDK's own variables for region, credentials
+//! and endpoint (`AWS_ENDPOINT_URL_SCHEDULER` for a stand-in).
+//! Does not promise a single invocation, nor one within a minute.
 
 use aws_config::SdkConfig;
 use aws_sdk_scheduler::Client;
@@ -17,10 +16,12 @@ use serde_json::Value;
 
 use shared::runtime::config::{ConfigError, optional, required};
 
-/// An invocation that could not start for so long would come when it is of no more use.
+/// An invocation that could not start within this time is of no more use.
 const MAX_AGE_SECS: i32 = 300;
+/// Of Scheduler, for one invocation; within [`MAX_AGE_SECS`].
+const MAX_RETRIES: i32 = 2;
 
-/// Asks for invocations of one function.
+/// Schedules invocations of one function.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     client: Client,
@@ -29,16 +30,16 @@ pub struct Scheduler {
     group: Option<String>,
 }
 
-/// What became of a wish.
+/// The result of [`Scheduler::once_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// It will be invoked.
-    Now,
-    /// Somebody had asked under this name before.
-    Before,
+pub enum Scheduled {
+    /// By this call.
+    Created,
+    /// By an earlier call of the same name.
+    AlreadyThere,
 }
 
-/// Why it was not asked for.
+/// Scheduler refused or did not answer; the text says why.
 #[derive(Debug, thiserror::Error)]
 #[error("no one-time invocation: {0}")]
 pub struct ScheduleError(String);
@@ -50,11 +51,8 @@ impl From<BuildError> for ScheduleError {
 }
 
 impl Scheduler {
-    /// `SCHEDULER_TARGET_ARN` (the function to invoke), `SCHEDULER_ROLE_ARN` (which may do it), `SCHEDULER_GROUP`. `None`
-    /// where no target is named: then there are no one-time invocations.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// From `SCHEDULER_TARGET_ARN` (the function), `SCHEDULER_ROLE_ARN` (a role that may invoke it) and `SCHEDULER_GROUP`.
+    /// `None` without a target.
     pub fn from_env(aws: &SdkConfig) -> Result<Option<Self>, ConfigError> {
         let target_arn = optional("SCHEDULER_TARGET_ARN", String::new())?;
         if target_arn.is_empty() {
@@ -65,17 +63,19 @@ impl Scheduler {
         Ok(Some(Self::new(aws, target_arn, role_arn, Some(group).filter(|group| !group.is_empty()))))
     }
 
-    /// Invokes `target_arn` as `role_arn`.
+    /// Makes no call. Scheduler will invoke `target_arn` as `role_arn`.
     pub fn new(aws: &SdkConfig, target_arn: String, role_arn: String, group: Option<String>) -> Self {
         Self { client: Client::new(aws), target_arn, role_arn, group }
     }
 
-    /// Asks for one invocation with `input` at `at` (to the second; Scheduler fires within the minute). `name` is unique in
-    /// the group: letters, digits, `-`, `_`, `.`; at most 64.
-    ///
-    /// # Errors
-    /// When Scheduler refused or did not answer.
-    pub async fn once_at(&self, name: &str, at: Timestamp, input: &Value) -> Result<Asked, ScheduleError> {
+    /// Schedules one invocation with `input` within the minute after `at`. `name` is unique in the group: up to 64 letters,
+    /// digits, `-`, `_`, `.`.
+    pub async fn once_at(
+        &self,
+        name: &str,
+        at: Timestamp,
+        input: &Value,
+    ) -> Result<Scheduled, ScheduleError> {
         let target = Target::builder()
             .arn(&self.target_arn)
             .role_arn(&self.role_arn)
@@ -83,12 +83,12 @@ impl Scheduler {
             .retry_policy(
                 RetryPolicy::builder()
                     .maximum_event_age_in_seconds(MAX_AGE_SECS)
-                    .maximum_retry_attempts(2)
+                    .maximum_retry_attempts(MAX_RETRIES)
                     .build(),
             )
             .build()?;
         let at = at.strftime("at(%Y-%m-%dT%H:%M:%S)").to_string();
-        let asked = self
+        let created = self
             .client
             .create_schedule()
             .name(name)
@@ -99,10 +99,10 @@ impl Scheduler {
             .target(target)
             .send()
             .await;
-        match asked {
-            Ok(_) => Ok(Asked::Now),
+        match created {
+            Ok(_) => Ok(Scheduled::Created),
             Err(error) if error.as_service_error().is_some_and(|e| e.is_conflict_exception()) => {
-                Ok(Asked::Before)
+                Ok(Scheduled::AlreadyThere)
             }
             Err(error) => Err(ScheduleError(DisplayErrorContext(&error).to_string())),
         }

@@ -1,4 +1,4 @@
--- pgbench: the call that the function sends, and nothing around it. Which SKU it asks for depends on the workload.
+-- For pgbench: the statement that the function sends. The bench puts the workload's SKU in.
 \set order random(100000000000, 100000000999)
 \set sku {sku}
 \set key random(1000000000000000000, 9000000000000000000)

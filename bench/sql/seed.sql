@@ -1,6 +1,6 @@
--- One tenant, 1,000 SKUs with stock that no run can exhaust, 1,000 open orders. Order n wants 1,000,000 of SKU n and
--- as many of SKU 0, the hot one. One destination subscribes to everything, so each allocation owes two events.
--- The identifiers' last twelve digits are 100000000000 + n: a load generator needs nothing but a random number.
+-- One tenant, 1,000 SKUs with more stock than any run can allocate, 1,000 open orders. Order n wants 1,000,000 units of
+-- SKU n and of SKU 0, the hot one. One destination subscribes to everything, so each allocation writes two outbox rows.
+-- The last twelve digits of an id are 100000000000 + n, so a load generator needs only a random number.
 insert into tenant (id, name) values ('11111111-1111-4111-8111-111111111111', 'Bench');
 insert into app_user (tenant_id, id, display_name, email)
 values ('11111111-1111-4111-8111-111111111111', '22222222-2222-4222-8222-222222222222', 'Bench', 'bench@example.com');
@@ -31,7 +31,8 @@ join sku s on s.tenant_id = o.tenant_id
 insert into destination (tenant_id, name, kind, url, event_types)
 values ('11111111-1111-4111-8111-111111111111', 'Bench', 'webhook', 'https://example.com/', '{*}');
 
--- The textbook's key: committed as in progress before the work, marked done after it. Otherwise as idempotency_key.
+-- Keys of the textbook implementation: committed as in progress before the work, and as done after it. Otherwise like
+-- idempotency_key.
 create schema bench;
 grant usage on schema bench to holdfast_app;
 create table bench.textbook_key (

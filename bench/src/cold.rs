@@ -1,5 +1,4 @@
-//! What a sandbox costs before and beside its requests: cold start, against a function that does nothing; the size of
-//! what is deployed.
+//! Cold starts, compared with those of a minimal function, and the size of the deployment package.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,33 +15,30 @@ use xtask::process;
 use xtask::python::Venv;
 use xtask::workspace::remove;
 
+/// Far more than the minimal function needs for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One function's cold start.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Start {
-    /// From exec to the first poll for an event: Lambda's init.
+    /// From exec to the first poll for an event: Lambda's init phase.
     pub first_poll_ms: f64,
     /// From exec to the first answer.
     pub first_answer_ms: f64,
 }
 
-/// Cold starts side by side, one of each a round.
+/// One entry per round.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ColdStarts {
-    /// `allocate`; its init opens the database connection, its first answer is an allocation.
+    /// `allocate`: its init phase opens the database connection, its first answer is an allocation.
     pub product: Vec<Start>,
-    /// The function that only answers `ok`.
+    /// The minimal function.
     pub bare: Vec<Start>,
 }
 
 impl ColdStarts {
-    /// Starts each of the two `rounds` times, in turn.
-    ///
-    /// # Errors
-    /// When one does not start or answer.
+    /// Starts the two functions alternately, `rounds` times each.
     pub async fn measure(function: &Function, events: &Events, bare: &Path, rounds: usize) -> Result<Self> {
         let bare = Function::new("bare", bare);
         let mut starts = Self { product: Vec::new(), bare: Vec::new() };
@@ -63,7 +59,7 @@ impl ColdStarts {
         Ok(starts)
     }
 
-    /// Medians of product, of bare, and of the rounds' ratios.
+    /// The medians of product, of bare, and of the ratio of the two in each round.
     pub fn medians(&self, which: impl Fn(&Start) -> f64) -> (f64, f64, f64) {
         let ratios = self.product.iter().zip(&self.bare).map(|(p, b)| which(p) / which(b));
         (median(self.product.iter().map(&which)), median(self.bare.iter().map(&which)), median(ratios))
@@ -79,10 +75,7 @@ impl Start {
     }
 }
 
-/// Bytes of the binary as it is deployed: `bootstrap` in a zip, deflated by Python's zipfile.
-///
-/// # Errors
-/// When it cannot be packed.
+/// Size of the deployment package: the binary as `bootstrap` in a zip file, made by Python's zipfile.
 pub async fn zipped_bytes(venv: &Venv, binary: &Path, dir: &Path) -> Result<u64> {
     let bootstrap = dir.join("bootstrap");
     let zip = dir.join("bootstrap.zip");

@@ -1,5 +1,5 @@
-//! The bench's own PostgreSQL: a fresh data folder, everything as in production (fsync, synchronous_commit, passwords),
-//! seeded set-wise, removed at the end.
+//! The bench's own PostgreSQL, with a new data folder and settings as in production (fsync, synchronous_commit, passwords);
+//! removed at the end.
 
 use std::path::PathBuf;
 
@@ -14,17 +14,13 @@ use xtask::process::Step;
 use xtask::python::Venv;
 use xtask::workspace::{Workspace, remove};
 
-/// A cluster that runs, and its data folder.
-pub struct Running {
+pub struct Server {
     cluster: Cluster,
     data: PathBuf,
 }
 
-impl Running {
-    /// Stops it and removes all of it.
-    ///
-    /// # Errors
-    /// When it does not stop or cannot be removed.
+impl Server {
+    /// Stops the server, if it runs, and removes its files.
     pub async fn end(self) -> Result<()> {
         self.cluster.stop().await?;
         remove(&self.data.with_extension("part"))?;
@@ -33,33 +29,30 @@ impl Running {
     }
 }
 
-/// How to reach the seeded database.
 pub struct Database {
     /// On 127.0.0.1.
     pub port: u16,
-    /// The endpoint role's.
+    /// Of `holdfast_app`.
     pub app_password: String,
     owner_url: String,
 }
 
 impl Database {
-    /// Makes and seeds it; `running` is told at once, so that it is stopped whatever happens next.
-    ///
-    /// # Errors
-    /// The step that failed.
-    pub async fn make(workspace: &Workspace, venv: &Venv, running: &mut Option<Running>) -> Result<Self> {
+    /// Makes and seeds the database. The server is stored in `server` before it is started, so that the caller ends it
+    /// whatever happens next.
+    pub async fn make(workspace: &Workspace, venv: &Venv, server: &mut Option<Server>) -> Result<Self> {
         let step = Step::begin("making a database for the bench");
         let data = workspace.local("postgres-bench");
-        // What a killed run left.
-        let leftover = Running { cluster: Cluster::at(venv, data.clone()).await?, data: data.clone() };
+        // The server of a run that was killed.
+        let leftover = Server { cluster: Cluster::at(venv, data.clone()).await?, data: data.clone() };
         leftover.end().await?;
         let cluster = Cluster::at(venv, data.clone()).await?;
-        let running = running.insert(Running { cluster, data });
+        let server = server.insert(Server { cluster, data });
         let password = random_hex();
         let purpose = Purpose::Development(&password);
-        running.cluster.init(&purpose).await?;
+        server.cluster.init(&purpose).await?;
         let port = any_free()?;
-        running.cluster.start(port, &purpose).await?;
+        server.cluster.start(port, &purpose).await?;
 
         let app_password = random_hex();
         let owner_url = format!("postgres://postgres:{password}@127.0.0.1:{port}/postgres?sslmode=disable");
@@ -70,33 +63,27 @@ impl Database {
         sqlx::raw_sql(include_str!("../sql/seed.sql"))
             .execute(&mut owner)
             .await
-            .context("bench-sql/seed.sql")?;
+            .context("bench/sql/seed.sql")?;
         sqlx::raw_sql("vacuum analyze").execute(&mut owner).await?;
         owner.close().await?;
         step.done();
         Ok(database)
     }
 
-    /// The endpoint role's address through `port`: the server's own, or a proxy's before it.
+    /// The URL for `holdfast_app` at `port`, the server's or a proxy's.
     pub fn app_url(&self, port: u16) -> String {
-        // sslmode: loopback, and the proxy reads along.
+        // No TLS, because the proxy must read the messages.
         format!("postgres://holdfast_app:{}@127.0.0.1:{port}/postgres?sslmode=disable", self.app_password)
     }
 
-    /// Writes out what earlier measurements left dirty, so that none pays for another.
-    ///
-    /// # Errors
-    /// The statement's.
+    /// Writes dirty pages to disk, so that a measurement does not pay for those of the one before.
     pub async fn checkpoint(&self) -> Result<()> {
         let mut owner = self.owner().await?;
         sqlx::raw_sql("checkpoint").execute(&mut owner).await?;
         Ok(owner.close().await?)
     }
 
-    /// Holds what was measured to what is in the tables: nothing was refused, every position fits its ledger.
-    ///
-    /// # Errors
-    /// What does not fit.
+    /// Fails if any request was refused or left unfinished, or a position or line differs from its ledger.
     pub async fn check(&self) -> Result<()> {
         let mut owner = self.owner().await?;
         let (refused, unfinished, wrong): (i64, i64, i64) = sqlx::query_as(

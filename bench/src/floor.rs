@@ -1,5 +1,4 @@
-//! The floor: pgbench sends the same call over the simple protocol, with nothing of ours around it. No function can be
-//! faster than that.
+//! The floor: pgbench sends the same statement as the function, over the simple protocol. No function can be faster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,20 +13,19 @@ use xtask::process;
 use xtask::python::Venv;
 use xtask::workspace::remove;
 
-/// For connecting, which is inside pgbench's time.
-const SPARE: Duration = Duration::from_millis(750);
+/// Added to pgbench's run time for connecting, which is part of it.
+const CONNECT_TIME: Duration = Duration::from_millis(750);
+/// More threads of pgbench would take CPU time from the server that they measure.
+const MAX_THREADS: usize = 2;
 
-/// pgbench, its scripts and a folder for its logs.
 pub struct Floor {
     program: PathBuf,
+    /// Holds pgbench's scripts and logs.
     dir: PathBuf,
 }
 
 impl Floor {
-    /// Writes the scripts into `dir`, which is its own.
-    ///
-    /// # Errors
-    /// When pgbench is not there, or `dir` cannot be written.
+    /// Makes `dir` anew and writes the scripts into it.
     pub fn new(venv: &Venv, dir: PathBuf) -> Result<Self> {
         let program = venv.postgres_programs()?.join("pgbench");
         remove(&dir)?;
@@ -38,11 +36,8 @@ impl Floor {
         Ok(Self { program, dir })
     }
 
-    /// `clients` new connections through `port`. Their sessions compile and plan everything first, which a sandbox
-    /// has long done: that is what `warm_up` is for.
-    ///
-    /// # Errors
-    /// When pgbench fails or one of its clients does.
+    /// Runs pgbench with `clients` new connections through `port`. During the warm-up their sessions compile and plan the
+    /// function's statements, which a sandbox's session has done before.
     pub async fn measure(
         &self,
         database: &Database,
@@ -52,12 +47,12 @@ impl Floor {
         (warm_up, counted): (Duration, Duration),
     ) -> Result<Sample> {
         let log = self.dir.join("log");
-        let seconds = (warm_up + counted + SPARE).as_secs_f64().ceil();
+        let seconds = (warm_up + counted + CONNECT_TIME).as_secs_f64().ceil();
         let mut command = Command::new(&self.program);
         command
             .args(["-n", "-M", "simple", "-h", "127.0.0.1", "-U", "holdfast_app"])
             .args(["-p", &port.to_string()])
-            .args(["-c", &clients.to_string(), "-j", &clients.min(2).to_string()])
+            .args(["-c", &clients.to_string(), "-j", &clients.min(MAX_THREADS).to_string()])
             .args(["-T", &seconds.to_string(), "-l", "--log-prefix"])
             .arg(&log)
             .arg("-f")
@@ -68,7 +63,7 @@ impl Floor {
             .env("PGGSSENCMODE", "disable");
         process::succeed("pgbench failed", &mut command).await?;
         let calls = self.take_logs()?;
-        // All clients are busy until the end; so its last part counts, the first is warm-up.
+        // All clients are busy until the end, so the last part of the run is counted.
         let ends = calls.iter().map(|call| call.ended_us);
         let until = ends.clone().max().context("pgbench made no call")?;
         let from = until - u64::try_from(counted.as_micros())?;
@@ -84,7 +79,7 @@ impl Floor {
         Ok(Sample::of(latencies_us, counted))
     }
 
-    /// Reads and removes what the last run logged, a file per thread.
+    /// Reads and removes the logs of the last run, one file per thread.
     fn take_logs(&self) -> Result<Vec<LoggedCall>> {
         let mut calls = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
@@ -104,7 +99,7 @@ fn script(dir: &Path, workload: Workload) -> PathBuf {
     dir.join(format!("{workload:?}.sql"))
 }
 
-/// A line of pgbench's log: `client transaction latency_us script epoch_secs epoch_us`.
+/// Of a line of pgbench's log: `client transaction latency_us script epoch_secs epoch_us`.
 struct LoggedCall {
     ended_us: u64,
     latency_us: u64,

@@ -1,8 +1,9 @@
-//! A TCP proxy before the database: makes every message late by half a round trip each way, and reads along.
+//! A TCP proxy in front of the database that delays every message by half of the wanted round-trip time, and counts
+//! messages.
 //!
-//! One thread of its own that waits in `ppoll`, whose time-out is in nanoseconds, with the thread's timer slack set to
-//! one: tokio's timers are a millisecond coarse, four times the delay wanted. Its own cost is measured and taken off
-//! the delay; how long messages were really held under load is measured as well.
+//! It runs on a thread of its own that waits in `ppoll`, whose timeout is in nanoseconds, with a timer slack of 1 ns:
+//! tokio's timers have a resolution of a millisecond, four times the delay. The caller subtracts the proxy's own cost from
+//! the delay. How long messages are really held under load is measured.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -16,25 +17,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags};
 
-use super::wire::{Seen, Wire};
+use super::wire::{Counts, MessageCounter};
 
-/// The thread looks at its stop sign at least this often.
-const LOOK_UP: Duration = Duration::from_millis(50);
-/// Before a full socket is tried again.
-const FULL: Duration = Duration::from_micros(100);
+/// The thread checks at least this often whether it should stop.
+const CHECK_STOP_EVERY: Duration = Duration::from_millis(50);
+const FULL_PAUSE: Duration = Duration::from_micros(100);
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Scheduling priority of the thread: well above normal (0), below the highest (-20).
+#[cfg(target_os = "linux")]
+const NICE: &str = "-15";
 
-/// What went through.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Messages, of both directions.
-    pub seen: Seen,
-    /// Pieces passed on.
-    pub parcels: u64,
-    /// Time that they were held, summed.
+    pub counts: Counts,
+    pub chunks: u64,
+    /// Sum of the times that they were held.
     pub held: Duration,
 }
 
-/// The proxy; ends when dropped.
+/// Ends the proxy when dropped.
 pub struct Link {
     /// On 127.0.0.1.
     pub port: u16,
@@ -44,10 +45,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Stands before `upstream` on 127.0.0.1, holding every message for `each_way`.
-    ///
-    /// # Errors
-    /// When it cannot listen.
+    /// Starts a proxy in front of port `upstream` of 127.0.0.1 that holds every message for `each_way`.
     pub fn before(upstream: u16, each_way: Duration) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -63,7 +61,7 @@ impl Link {
         Ok(Self { port, totals, stop, thread: Some(thread) })
     }
 
-    /// What went through since the last time this was asked.
+    /// Returns the totals since the last call.
     pub fn take(&self) -> Totals {
         std::mem::take(&mut *self.totals.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -73,7 +71,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of it has shown itself as broken connections.
+            // After a panic its connections were broken, and the measurement has failed already.
             let _ = thread.join();
         }
     }
@@ -90,8 +88,8 @@ struct Proxy {
 impl Proxy {
     fn run(mut self, stop: &AtomicBool) {
         #[cfg(target_os = "linux")]
-        go_first();
-        let mut buffer = vec![0; 64 * 1024];
+        raise_priority();
+        let mut buffer = vec![0; BUFFER_BYTES];
         while !stop.load(Ordering::Relaxed) {
             let ready = self.wait();
             let mut totals = Totals::default();
@@ -101,17 +99,17 @@ impl Proxy {
             }
             self.pairs.retain(|pair| !pair.is_over());
             while let Ok((client, _)) = self.listener.accept() {
-                // Refused upstream, the client sees its connection end.
+                // If the server refuses, the client sees its connection closed.
                 self.pairs.extend(Pair::open(client, self.upstream).ok());
             }
-            if totals.parcels > 0 {
+            if totals.chunks > 0 {
                 let mut sum = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
                 sum.add(&totals);
             }
         }
     }
 
-    /// Waits until something can be read or is due; tells for each pair whether client and server can be read.
+    /// Waits until something can be read or is due. Returns for each pair whether client and server can be read.
     fn wait(&self) -> Vec<[bool; 2]> {
         let mut fds = Vec::with_capacity(1 + 2 * self.pairs.len());
         fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
@@ -120,68 +118,69 @@ impl Proxy {
             fds.push(PollFd::new(pair.server.as_fd(), PollFlags::POLLIN));
         }
         let due = self.pairs.iter().filter_map(Pair::due).min();
-        let patience = due.map_or(LOOK_UP, |due| due.saturating_duration_since(Instant::now()).min(LOOK_UP));
-        if poll(&mut fds, patience).is_err() {
+        let timeout = due.map_or(CHECK_STOP_EVERY, |due| {
+            due.saturating_duration_since(Instant::now()).min(CHECK_STOP_EVERY)
+        });
+        if poll(&mut fds, timeout).is_err() {
             return Vec::new();
         }
-        // Ended and failed connections show when read.
+        // Closed and failed connections count as readable: the read reports their state.
         let readable = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
         fds[1..].chunks_exact(2).map(|pair| [readable(&pair[0]), readable(&pair[1])]).collect()
     }
 }
 
-/// A network does not wait for a CPU: where it is allowed (to root), this thread goes before others, so that a busy
-/// machine delays messages less. Refused, it is later, which is measured.
+/// Lets this thread run before others, as a network does not wait for a CPU. Only root may do that; otherwise messages are
+/// held longer under load, which is measured.
 #[cfg(target_os = "linux")]
-fn go_first() {
+fn raise_priority() {
     let _ = nix::sys::prctl::set_timerslack(1);
     let thread = nix::unistd::gettid().to_string();
     let _ = std::process::Command::new("renice")
-        .args(["-n", "-15", "-p", &thread])
+        .args(["-n", NICE, "-p", &thread])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .status();
 }
 
 #[cfg(target_os = "linux")]
-fn poll(fds: &mut [PollFd<'_>], patience: Duration) -> nix::Result<i32> {
-    nix::poll::ppoll(fds, Some(patience.into()), None)
+fn poll(fds: &mut [PollFd<'_>], timeout: Duration) -> nix::Result<i32> {
+    nix::poll::ppoll(fds, Some(timeout.into()), None)
 }
 
-/// Elsewhere `poll` knows milliseconds only: it spins, which costs a core but keeps the delay.
+/// Other systems have only `poll`, with milliseconds rounded down: it spins, which costs a core but keeps the delay.
 #[cfg(not(target_os = "linux"))]
-fn poll(fds: &mut [PollFd<'_>], patience: Duration) -> nix::Result<i32> {
-    let whole_ms = u16::try_from(patience.as_millis()).unwrap_or(u16::MAX);
+fn poll(fds: &mut [PollFd<'_>], timeout: Duration) -> nix::Result<i32> {
+    let whole_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
     nix::poll::poll(fds, whole_ms)
 }
 
 impl Totals {
     fn add(&mut self, more: &Self) {
-        self.seen.requests += more.seen.requests;
-        self.seen.replies += more.seen.replies;
-        self.seen.commits += more.seen.commits;
-        self.seen.turns += more.seen.turns;
-        self.parcels += more.parcels;
+        self.counts.requests += more.counts.requests;
+        self.counts.replies += more.counts.replies;
+        self.counts.commits += more.counts.commits;
+        self.counts.round_trips += more.counts.round_trips;
+        self.chunks += more.chunks;
         self.held += more.held;
     }
 }
 
-/// Bytes on their way.
-struct Parcel {
+struct Chunk {
     received: Instant,
     due: Instant,
     bytes: Vec<u8>,
     sent: usize,
 }
 
-/// A client's connection and the one to the server that belongs to it.
+/// A client's connection and its connection to the server.
 struct Pair {
     client: TcpStream,
     server: TcpStream,
-    asked: VecDeque<Parcel>,
-    answered: VecDeque<Parcel>,
-    wire: Wire,
-    /// One side has ended; what is on its way still arrives.
+    to_server: VecDeque<Chunk>,
+    to_client: VecDeque<Chunk>,
+    counter: MessageCounter,
+    /// One side is closed; what is in the queues is still passed on.
     closing: bool,
     broken: bool,
 }
@@ -196,17 +195,17 @@ impl Pair {
         Ok(Self {
             client,
             server,
-            asked: VecDeque::new(),
-            answered: VecDeque::new(),
-            wire: Wire::new(),
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            counter: MessageCounter::new(),
             closing: false,
             broken: false,
         })
     }
 
     fn due(&self) -> Option<Instant> {
-        let heads = [self.asked.front(), self.answered.front()];
-        heads.into_iter().flatten().map(|parcel| parcel.due).min()
+        let heads = [self.to_server.front(), self.to_client.front()];
+        heads.into_iter().flatten().map(|chunk| chunk.due).min()
     }
 
     fn receive(&mut self, [from_client, from_server]: [bool; 2], buffer: &mut [u8], each_way: Duration) {
@@ -221,12 +220,12 @@ impl Pair {
                     let bytes = buffer[..length].to_vec();
                     let received = Instant::now();
                     if is_client {
-                        self.wire.client_sent(&bytes);
+                        self.counter.client_sent(&bytes);
                     } else {
-                        self.wire.server_sent(&bytes);
+                        self.counter.server_sent(&bytes);
                     }
-                    let queue = if is_client { &mut self.asked } else { &mut self.answered };
-                    queue.push_back(Parcel { received, due: received + each_way, bytes, sent: 0 });
+                    let queue = if is_client { &mut self.to_server } else { &mut self.to_client };
+                    queue.push_back(Chunk { received, due: received + each_way, bytes, sent: 0 });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => self.closing = true,
@@ -235,16 +234,18 @@ impl Pair {
     }
 
     fn pass_on(&mut self, totals: &mut Totals) {
-        for (queue, stream) in [(&mut self.asked, &mut self.server), (&mut self.answered, &mut self.client)] {
-            while let Some(parcel) = queue.front_mut() {
+        let to_server = (&mut self.to_server, &mut self.server);
+        let to_client = (&mut self.to_client, &mut self.client);
+        for (queue, stream) in [to_server, to_client] {
+            while let Some(chunk) = queue.front_mut() {
                 let now = Instant::now();
-                if parcel.due > now {
+                if chunk.due > now {
                     break;
                 }
-                match stream.write(&parcel.bytes[parcel.sent..]) {
-                    Ok(length) => parcel.sent += length,
+                match stream.write(&chunk.bytes[chunk.sent..]) {
+                    Ok(length) => chunk.sent += length,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        parcel.due = now + FULL;
+                        chunk.due = now + FULL_PAUSE;
                         break;
                     }
                     Err(_) => {
@@ -252,20 +253,20 @@ impl Pair {
                         break;
                     }
                 }
-                if parcel.sent == parcel.bytes.len() {
-                    totals.parcels += 1;
-                    totals.held += now - parcel.received;
+                if chunk.sent == chunk.bytes.len() {
+                    totals.chunks += 1;
+                    totals.held += now - chunk.received;
                     queue.pop_front();
                 }
             }
         }
-        if totals.parcels > 0 {
-            let seen = self.wire.take();
-            totals.add(&Totals { seen, ..Totals::default() });
+        if totals.chunks > 0 {
+            let counts = self.counter.take();
+            totals.add(&Totals { counts, ..Totals::default() });
         }
     }
 
     fn is_over(&self) -> bool {
-        self.broken || (self.closing && self.asked.is_empty() && self.answered.is_empty())
+        self.broken || (self.closing && self.to_server.is_empty() && self.to_client.is_empty())
     }
 }

@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: what the pattern costs and gains, as ratios inside one run.
+//! `cargo xtask bench`: what an idempotent allocation costs, as ratios within one run.
 //!
-//! Three rivals write the same rows into the same database: the product (the release binary, in sandboxes on a Runtime
-//! API of our own), the floor under it (pgbench sending the same SQL call) and the textbook (key, work and answer in a
-//! transaction each). They are measured in turn, round by round, so that a machine that slows down slows all of them.
+//! Three implementations write the same rows into the same database: the product (the release binary in the emulator's
+//! sandboxes), the floor, which is the lower bound (pgbench sends the same statement), and the textbook (idempotency key,
+//! work and answer in one transaction each). They are measured alternately, so that a machine that becomes slower slows all
+//! of them.
 
 mod cold;
 mod database;
@@ -28,7 +29,7 @@ use xtask::python::Venv;
 use xtask::workspace::{Workspace, remove, try_lock};
 
 use cold::ColdStarts;
-use database::{Database, Running};
+use database::{Database, Server};
 use floor::Floor;
 use link::Link;
 use product::{Events, Product};
@@ -37,29 +38,31 @@ use sample::Window;
 use textbook::Textbook;
 use workload::Workload;
 
-/// A round trip through the delayed link takes this much longer.
+/// What the delayed link adds to a round trip.
 const ROUND_TRIP: Duration = Duration::from_micros(500);
-/// Requests sent before counting at the wire: connections, statements and plans are made by then.
+/// Requests before messages are counted: by then connections, statements and plans are made.
 const WARM_REQUESTS: usize = 20;
-/// Requests counted at the wire.
-const COUNTED_REQUESTS: usize = 100;
+/// Requests whose messages are counted.
+const COUNTED_REQUESTS: u32 = 100;
+const TIMED_ROUND_TRIPS: usize = 200;
+/// The exit status of a shell command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
-/// Measure allocate against what it stands on and against the textbook; print ratios, write `.local/bench.json`.
+/// Compare allocate with its lower bound and with a textbook implementation; print ratios, write .local/bench.json.
 #[derive(clap::Parser)]
 #[command(name = "cargo xtask bench")]
 pub struct Args {
-    /// A look of about a minute once built: 32 sandboxes only, two short rounds.
+    /// Measure for about a minute (after the build): only 32 sandboxes, two short rounds.
     #[arg(long)]
     quick: bool,
 }
 
-/// How much is measured.
 struct Plan {
     clients: &'static [usize],
     rounds: usize,
-    /// Of product and textbook, whose sessions live as long as a group of rounds.
+    /// For product and textbook, whose sessions are kept for several rounds.
     warm_up: Duration,
-    /// Of pgbench, whose sessions are new each time.
+    /// For pgbench, whose sessions are new in each round.
     floor_warm_up: Duration,
     counted: Duration,
     cold_starts: usize,
@@ -89,11 +92,10 @@ impl Plan {
     }
 }
 
-/// Builds, measures, prints the table and writes `.local/bench.json`. A target that is missed is no failure: figures depend
-/// on the machine.
+/// A missed target is not a failure, since figures depend on the machine.
 ///
-/// One thread serves all sandboxes and drives all connections: on a machine whose every core is busy, threads that wake
-/// each other would take from what is measured.
+/// One thread serves all sandboxes and connections: all cores are busy, so threads that wake each other would slow down
+/// what is measured.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     bench(Args::parse()).await.unwrap_or_else(|error| {
@@ -108,18 +110,18 @@ async fn bench(args: Args) -> Result<ExitCode> {
         bail!("another bench is running: two at once would measure each other");
     };
     let mut stop = Stop::listen()?;
-    let mut running = None;
+    let mut server = None;
     let outcome = tokio::select! {
-        outcome = measure(&workspace, args.quick, &mut running) => outcome.map(Some),
+        outcome = measure(&workspace, args.quick, &mut server) => outcome.map(Some),
         () = stop.requested() => Ok(None),
     };
-    if let Some(running) = running {
-        running.end().await?;
+    if let Some(server) = server {
+        server.end().await?;
     }
     remove(&workspace.local("bench"))?;
     let Some(figures) = outcome? else {
         eprintln!("interrupted");
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(INTERRUPTED));
     };
     let path = workspace.local("bench.json");
     std::fs::write(&path, serde_json::to_string_pretty(&figures.json())?)
@@ -128,7 +130,6 @@ async fn bench(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What all measurements share.
 struct Bench {
     database: Database,
     floor: Floor,
@@ -137,12 +138,12 @@ struct Bench {
     delayed: Link,
 }
 
-async fn measure(workspace: &Workspace, quick: bool, running: &mut Option<Running>) -> Result<Figures> {
+async fn measure(workspace: &Workspace, quick: bool, server: &mut Option<Server>) -> Result<Figures> {
     let plan = Plan::new(quick);
     let venv = Venv::tools(workspace).await?;
     let [allocate, bare] = build(workspace).await?;
     let load_average = load_average();
-    let database = Database::make(workspace, &venv, running).await?;
+    let database = Database::make(workspace, &venv, server).await?;
     let dir = workspace.local("bench");
     let bench = Bench {
         floor: Floor::new(&venv, dir.clone())?,
@@ -156,7 +157,7 @@ async fn measure(workspace: &Workspace, quick: bool, running: &mut Option<Runnin
     let step = Step::begin("cold starts, and round trips of a warm request");
     let function = bench.events.function(&bench.allocate, bench.database.app_url(bench.database.port));
     let cold = ColdStarts::measure(&function, &bench.events, &bare, plan.cold_starts).await?;
-    let (product_wire, textbook_wire) = bench.count_at_the_wire().await?;
+    let (product_messages, textbook_messages) = bench.count_messages().await?;
     step.done();
 
     bench.delayed.take();
@@ -175,10 +176,10 @@ async fn measure(workspace: &Workspace, quick: bool, running: &mut Option<Runnin
         delay: Delay {
             wanted: ROUND_TRIP,
             at_rest,
-            held_under_load: passed.held / u32::try_from(passed.parcels.max(1))?,
+            held_under_load: passed.held / u32::try_from(passed.chunks.max(1))?,
         },
-        product_wire,
-        textbook_wire,
+        product_messages,
+        textbook_messages,
         cold,
         peak_memory_kib,
         zipped_bytes: cold::zipped_bytes(&venv, &bench.allocate, &dir).await?,
@@ -192,7 +193,7 @@ impl Bench {
         if delayed { self.delayed.port } else { self.database.port }
     }
 
-    /// All rounds of both workloads with `clients` of each rival.
+    /// All rounds of both workloads with this number of clients of each implementation.
     async fn measure_group(
         &self,
         plan: &Plan,
@@ -247,45 +248,44 @@ impl Bench {
         Ok(Round { product: of_product, floor: of_floor, textbook: of_textbook })
     }
 
-    /// Warm requests of product and textbook, counted by a proxy that adds no delay.
-    async fn count_at_the_wire(&self) -> Result<(PerRequest, PerRequest)> {
+    /// Messages of warm requests of product and textbook, counted by a proxy without delay.
+    async fn count_messages(&self) -> Result<(PerRequest, PerRequest)> {
         let counter = Link::before(self.database.port, Duration::ZERO)?;
         let url = self.database.app_url(counter.port);
-        let taken = |link: &Link| PerRequest { count: COUNTED_REQUESTS as u64, seen: link.take().seen };
+        let taken = |link: &Link| PerRequest { requests: COUNTED_REQUESTS, counts: link.take().counts };
         let function = self.events.function(&self.allocate, url.clone());
         let product = Product::start(&function, &self.events, 1).await?;
         product.send(Workload::Spread, WARM_REQUESTS).await?;
         counter.take();
-        product.send(Workload::Spread, COUNTED_REQUESTS).await?;
+        product.send(Workload::Spread, COUNTED_REQUESTS as usize).await?;
         let of_product = taken(&counter);
         product.end().await?;
 
         let textbook = Textbook::connect(&url, 1).await?;
         textbook.send(Workload::Spread, WARM_REQUESTS).await?;
         counter.take();
-        textbook.send(Workload::Spread, COUNTED_REQUESTS).await?;
+        textbook.send(Workload::Spread, COUNTED_REQUESTS as usize).await?;
         Ok((of_product, taken(&counter)))
     }
 }
 
-/// A link on which a round trip takes [`ROUND_TRIP`] longer, all told.
+/// A link that adds [`ROUND_TRIP`] to a round trip, the proxy's own cost included.
 async fn delayed_link(database: &Database) -> Result<Link> {
     let proxy_alone = added_by(&Link::before(database.port, Duration::ZERO)?, database).await?;
     Link::before(database.port, ROUND_TRIP.saturating_sub(proxy_alone) / 2)
 }
 
-/// What a round trip through the link takes longer than one without it.
 async fn added_by(link: &Link, database: &Database) -> Result<Duration> {
     let direct = round_trip(&database.app_url(database.port)).await?;
     let through = round_trip(&database.app_url(link.port)).await?;
     Ok(through.saturating_sub(direct))
 }
 
-/// The median time of the shortest exchange there is.
+/// The median time of the simplest query.
 async fn round_trip(url: &str) -> Result<Duration> {
     let mut connection = PgConnection::connect(url).await?;
     let mut secs = Vec::new();
-    for _ in 0..200 {
+    for _ in 0..TIMED_ROUND_TRIPS {
         let begun = Instant::now();
         sqlx::raw_sql("select 1").execute(&mut connection).await?;
         secs.push(begun.elapsed().as_secs_f64());
@@ -294,7 +294,6 @@ async fn round_trip(url: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(sample::median(secs)))
 }
 
-/// The release binaries of `allocate` and of the bare function.
 async fn build(workspace: &Workspace) -> Result<[PathBuf; 2]> {
     let step = Step::begin("building the release binaries (minutes the first time)");
     let mut cargo = process::cargo();
@@ -316,7 +315,7 @@ async fn build(workspace: &Workspace) -> Result<[PathBuf; 2]> {
     Ok(["allocate", "bare"].map(|name| target.join("release").join(name)))
 }
 
-/// Of the last minute, where the system tells.
+/// Of the last minute; on Linux only.
 fn load_average() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()

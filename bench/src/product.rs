@@ -1,4 +1,4 @@
-//! The product: sandboxes that run the release binary, each fed events as fast as it answers.
+//! The product: sandboxes that run the release binary; each gets its next event when it has answered.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,29 +10,28 @@ use testing::emulator::{Function, Sandbox};
 use tokio::task::JoinSet;
 
 use super::sample::{Sample, Window};
-use super::workload::{TENANT, USER, Wish, Workload};
+use super::workload::{Allocation, TENANT, USER, Workload};
 use holdfast::secrets::random_hex;
 use xtask::tokens::TokenIssuer;
 
-/// As configured on API Gateway's side: no request takes longer.
+/// No request may take longer than API Gateway waits.
 const TIMEOUT: Duration = Duration::from_secs(29);
 
-/// How events for `allocate` are made.
+/// Makes events for `allocate` from a template, which is cheaper than to serialize each.
 #[derive(Clone)]
 pub struct Events {
     issuer: TokenIssuer,
-    /// An event's text, cut where [`SLOTS`] go.
+    /// The template's text, split at [`SLOTS`].
     pieces: Arc<[String]>,
 }
 
-/// What stands in the event's template, in the order of its text: in the body, a header, the path and the path again.
+/// Placeholders in the order of the template's text: in the body, in a header, and twice in the path.
 const SLOTS: [&str; 4] = ["{sku}", "{key}", "{order}", "{order}"];
 
+/// Longer than any event.
+const EVENT_BYTES: usize = 2048;
+
 impl Events {
-    /// With a secret of their own.
-    ///
-    /// # Errors
-    /// When the token cannot be signed.
     pub fn new() -> Result<Self> {
         let issuer = TokenIssuer {
             secret: random_hex(),
@@ -63,10 +62,9 @@ impl Events {
         Ok(Self { issuer, pieces: pieces.into() })
     }
 
-    /// The event that asks for it.
-    pub fn event(&self, wish: &Wish) -> String {
-        let fillings = [&wish.sku, &wish.key, &wish.order, &wish.order];
-        let mut event = String::with_capacity(2048);
+    pub fn event(&self, wanted: &Allocation) -> String {
+        let fillings = [&wanted.sku, &wanted.key, &wanted.order, &wanted.order];
+        let mut event = String::with_capacity(EVENT_BYTES);
         for (piece, filling) in self.pieces.iter().zip(fillings) {
             event.push_str(piece);
             event.push_str(filling);
@@ -75,7 +73,7 @@ impl Events {
         event
     }
 
-    /// The function that takes them.
+    /// `allocate`, configured to accept these events.
     pub fn function(&self, binary: &Path, database_url: String) -> Function {
         Function::new("allocate", binary)
             .env("APP_DATABASE_URL", database_url)
@@ -87,17 +85,13 @@ impl Events {
     }
 }
 
-/// Sandboxes of one function.
 pub struct Product {
     sandboxes: Vec<Arc<Sandbox>>,
     events: Events,
 }
 
 impl Product {
-    /// Starts `count` of them; each has its connection when this returns.
-    ///
-    /// # Errors
-    /// When one does not start.
+    /// Starts `count` sandboxes and waits until each has its database connection.
     pub async fn start(function: &Function, events: &Events, count: usize) -> Result<Self> {
         let mut sandboxes = Vec::new();
         for _ in 0..count {
@@ -109,14 +103,11 @@ impl Product {
         Ok(Self { sandboxes, events: events.clone() })
     }
 
-    /// Feeds all of them over the window. A latency is the time from handing out the event to having the answer.
-    ///
-    /// # Errors
-    /// Any answer but 200.
+    /// Keeps all sandboxes busy during the window. Latency is the time from handing out an event to its answer.
     pub async fn measure(&self, workload: Workload, window: Window) -> Result<Sample> {
         let mut clients = JoinSet::new();
         for sandbox in &self.sandboxes {
-            clients.spawn(feed(sandbox.clone(), self.events.clone(), workload, window));
+            clients.spawn(keep_busy(sandbox.clone(), self.events.clone(), workload, window));
         }
         let mut latencies_us = Vec::new();
         while let Some(client) = clients.join_next().await {
@@ -125,10 +116,7 @@ impl Product {
         Ok(Sample::of(latencies_us, window.counted()))
     }
 
-    /// `count` requests, one after the other, through one sandbox.
-    ///
-    /// # Errors
-    /// Any answer but 200.
+    /// Sends `count` requests, one after the other, to one sandbox.
     pub async fn send(&self, workload: Workload, count: usize) -> Result<()> {
         let sandbox = self.sandboxes.first().context("no sandbox")?;
         for _ in 0..count {
@@ -137,19 +125,12 @@ impl Product {
         Ok(())
     }
 
-    /// The largest peak of them, in KiB.
-    ///
-    /// # Errors
-    /// When one has ended.
+    /// The largest peak of all sandboxes.
     pub fn peak_memory_kib(&self) -> Result<u64> {
         let peaks: Result<Vec<u64>, _> = self.sandboxes.iter().map(|s| s.peak_memory_kib()).collect();
         Ok(peaks?.into_iter().max().unwrap_or(0))
     }
 
-    /// Ends them.
-    ///
-    /// # Errors
-    /// When one cannot be ended.
     pub async fn end(self) -> Result<()> {
         for sandbox in self.sandboxes {
             sandbox.kill().await?;
@@ -158,7 +139,13 @@ impl Product {
     }
 }
 
-async fn feed(sandbox: Arc<Sandbox>, events: Events, workload: Workload, window: Window) -> Result<Vec<u64>> {
+/// Returns the counted latencies in microseconds.
+async fn keep_busy(
+    sandbox: Arc<Sandbox>,
+    events: Events,
+    workload: Workload,
+    window: Window,
+) -> Result<Vec<u64>> {
     let mut latencies_us = Vec::new();
     while window.is_open() {
         let duration = allocate(&sandbox, &events, workload).await?;
@@ -169,13 +156,10 @@ async fn feed(sandbox: Arc<Sandbox>, events: Events, workload: Workload, window:
     Ok(latencies_us)
 }
 
-/// One request; anything but 200 ends the run, since a refusal is cheaper than an allocation.
-///
-/// # Errors
-/// What was answered instead.
+/// One request. Any status but 200 ends the run, because a refusal is cheaper than an allocation.
 pub async fn allocate(sandbox: &Sandbox, events: &Events, workload: Workload) -> Result<Duration> {
-    let invoked = sandbox.invoke(events.event(&workload.wish()), TIMEOUT).await?;
-    // lambda_http writes the status first; only what looks otherwise is parsed.
+    let invoked = sandbox.invoke(events.event(&workload.next()), TIMEOUT).await?;
+    // lambda_http writes the status first, so a success need not be parsed.
     if !invoked.payload.starts_with(br#"{"statusCode":200,"#) {
         let answer = HttpAnswer::read(&invoked.payload)?;
         if answer.status != 200 {

@@ -1,4 +1,4 @@
-//! The figures: a table to read, and `.local/bench.json`.
+//! The figures, as a table and as the JSON of `.local/bench.json`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,76 +7,63 @@ use serde_json::{Value, json};
 
 use super::cold::ColdStarts;
 use super::sample::{Sample, median};
-use super::wire::Seen;
+use super::wire::Counts;
 use super::workload::Workload;
+
+/// Clients of the cells that have targets.
+const TARGET_CLIENTS: usize = 32;
 
 /// Rounds of one workload over one link with one number of clients.
 pub struct Cell {
-    /// What was asked for.
     pub workload: Workload,
-    /// Whether every message was delayed.
     pub delayed: bool,
-    /// Sandboxes, pgbench clients, connections of the textbook.
+    /// Sandboxes, pgbench clients and connections of the textbook.
     pub clients: usize,
-    /// One entry a round.
     pub rounds: Vec<Round>,
 }
 
-/// The three rivals, measured one after the other.
+/// The three implementations, measured one after the other.
 #[derive(Clone, Copy, serde::Serialize)]
 pub struct Round {
-    /// The release binary in sandboxes.
     pub product: Sample,
-    /// pgbench with the same call.
     pub floor: Sample,
-    /// Three transactions.
     pub textbook: Sample,
 }
 
-/// What the delay really was.
 pub struct Delay {
-    /// Asked for, there and back.
+    /// The intended delay of a round trip.
     pub wanted: Duration,
-    /// What one round trip through the proxy took longer than one without, nothing else running.
+    /// The measured delay of a round trip while nothing else runs.
     pub at_rest: Duration,
-    /// How long the proxy held a message on average, over all measurements; twice that is a round trip.
+    /// The mean time that a message was held, over all measurements: half of a round trip's delay.
     pub held_under_load: Duration,
 }
 
-/// Seen on the wire in a number of warm requests.
+/// Messages of a number of warm requests.
 #[derive(Clone, Copy)]
 pub struct PerRequest {
-    /// Requests that were sent.
-    pub count: u64,
-    /// All they needed.
-    pub seen: Seen,
+    pub requests: u32,
+    /// Of all these requests together.
+    pub counts: Counts,
 }
 
-/// Everything that was measured.
 pub struct Figures {
-    /// `--quick`: not enough rounds to quote.
+    /// Whether there were too few rounds for figures to quote.
     pub quick: bool,
-    /// In the order measured.
     pub cells: Vec<Cell>,
-    /// Of the proxy.
     pub delay: Delay,
-    /// Of the product.
-    pub product_wire: PerRequest,
-    /// Of the textbook.
-    pub textbook_wire: PerRequest,
-    /// Of both functions.
+    pub product_messages: PerRequest,
+    pub textbook_messages: PerRequest,
     pub cold: ColdStarts,
-    /// The largest of all sandboxes; unknown where there is no `/proc`.
+    /// The largest of all sandboxes; on Linux only.
     pub peak_memory_kib: Option<u64>,
-    /// Of `bootstrap`.
     pub zipped_bytes: u64,
-    /// CPUs of this machine.
     pub cores: usize,
-    /// Load before the first measurement, where it is known.
+    /// Before the first measurement; on Linux only.
     pub load_average: Option<f64>,
 }
 
-/// A promise and what became of it.
+/// A promised bound and the measured figure.
 struct Target {
     what: &'static str,
     figure: f64,
@@ -110,15 +97,21 @@ impl Cell {
 }
 
 impl PerRequest {
-    fn each(&self, which: impl Fn(&Seen) -> u64) -> f64 {
-        which(&self.seen) as f64 / self.count as f64
+    fn mean(&self, which: impl Fn(&Counts) -> u64) -> f64 {
+        which(&self.counts) as f64 / f64::from(self.requests)
     }
 }
 
 impl Figures {
-    /// The table.
     pub fn table(&self) -> String {
         let mut out = String::new();
+        self.write_throughput(&mut out);
+        self.write_messages_and_cold_starts(&mut out);
+        self.write_targets(&mut out);
+        out
+    }
+
+    fn write_throughput(&self, out: &mut String) {
         let rounds = self.cells.first().map_or(0, |cell| cell.rounds.len());
         let load = self.load_average.map_or("unknown".to_owned(), |load| format!("{load:.2}"));
         // Writing into a String cannot fail.
@@ -126,9 +119,9 @@ impl Figures {
             out,
             "\nallocate, medians of {rounds} interleaved rounds. {} cores, shared by load generator, functions and \
              PostgreSQL; load before: {load}.{}\n\
-             product: release binary in N sandboxes · floor: pgbench, the same SQL call · textbook: three transactions\n",
+             product: release binary in N sandboxes · floor: pgbench, the same statement · textbook: three transactions\n",
             self.cores,
-            if self.quick { " --quick: a look, not figures to quote." } else { "" }
+            if self.quick { " --quick: too few rounds for figures to quote." } else { "" }
         );
         let _ = writeln!(
             out,
@@ -150,23 +143,21 @@ impl Figures {
         );
         for cell in &self.cells {
             let _ = write!(out, "{:<12} {:<7} {:>3}", cell.workload.name(), cell.link(), cell.clients);
-            let rivals: [fn(&Round) -> Sample; 3] = [|r| r.product, |r| r.floor, |r| r.textbook];
-            for rival in rivals {
+            let samples: [fn(&Round) -> Sample; 3] = [|r| r.product, |r| r.floor, |r| r.textbook];
+            for sample in samples {
                 let _ = write!(
                     out,
                     "   {:>6.0}/s {:>7.2} {:>7.2}",
-                    cell.of(|r| rival(r).per_sec),
-                    cell.of(|r| rival(r).p50_ms),
-                    cell.of(|r| rival(r).p99_ms)
+                    cell.of(|r| sample(r).per_sec),
+                    cell.of(|r| sample(r).p50_ms),
+                    cell.of(|r| sample(r).p99_ms)
                 );
             }
             let _ = writeln!(out, "   {:>7.2} {:>10.2}", cell.times_floor(), cell.times_textbook());
         }
-        self.write_rest(&mut out);
-        out
     }
 
-    fn write_rest(&self, out: &mut String) {
+    fn write_messages_and_cold_starts(&self, out: &mut String) {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let _ = writeln!(
             out,
@@ -176,13 +167,13 @@ impl Figures {
             ms(self.delay.at_rest),
             ms(self.delay.held_under_load) * 2.0
         );
-        for (name, wire) in [("product", &self.product_wire), ("textbook", &self.textbook_wire)] {
+        for (name, messages) in [("product", &self.product_messages), ("textbook", &self.textbook_messages)] {
             let _ = writeln!(
                 out,
-                "on the wire, a warm request of {name}: {:.2} round trips, {:.2} ReadyForQuery, {:.2} commits",
-                wire.each(|s| s.turns),
-                wire.each(|s| s.replies),
-                wire.each(|s| s.commits)
+                "a warm request of {name} needs {:.2} round trips, {:.2} ReadyForQuery, {:.2} commits",
+                messages.mean(|c| c.round_trips),
+                messages.mean(|c| c.replies),
+                messages.mean(|c| c.commits)
             );
         }
         let (poll, bare_poll, _) = self.cold.medians(|s| s.first_poll_ms);
@@ -192,6 +183,9 @@ impl Figures {
             "cold start, exec to first poll: {poll:.1} ms, bare function {bare_poll:.1} ms; to first answer: {answer:.1} \
              ms, bare {bare_answer:.1} ms ({times:.2} ×)"
         );
+    }
+
+    fn write_targets(&self, out: &mut String) {
         let _ = writeln!(out, "\n{:<66} {:>10}   target", "", "figure");
         for target in self.targets() {
             let _ = writeln!(
@@ -209,15 +203,17 @@ impl Figures {
     }
 
     fn targets(&self) -> Vec<Target> {
-        let contended = |workload| {
-            self.cells.iter().find(|cell| cell.workload == workload && cell.delayed && cell.clients == 32)
+        let cell = |workload| {
+            self.cells
+                .iter()
+                .find(|cell| cell.workload == workload && cell.delayed && cell.clients == TARGET_CLIENTS)
         };
         let mut targets = Vec::new();
         let mut push = |what, figure: Option<f64>, unit, at_least, bound| {
             targets.extend(figure.map(|figure| Target { what, figure, unit, at_least, bound }));
         };
-        let hot = contended(Workload::Hot);
-        let spread = contended(Workload::Spread);
+        let hot = cell(Workload::Hot);
+        let spread = cell(Workload::Spread);
         push(
             "hot SKU, 32 sandboxes, 0.5 ms: throughput over the floor's",
             hot.map(Cell::times_floor),
@@ -239,7 +235,7 @@ impl Figures {
             true,
             4.0,
         );
-        let round_trips = self.product_wire.each(|s| s.turns);
+        let round_trips = self.product_messages.mean(|c| c.round_trips);
         push("round trips of a warm allocate", Some(round_trips), "", false, 1.0);
         let (_, _, cold) = self.cold.medians(|s| s.first_poll_ms);
         push("cold start to first poll (with the connection) over a bare one's", Some(cold), "×", false, 1.5);
@@ -256,7 +252,6 @@ impl Figures {
         targets
     }
 
-    /// The same for a program.
     pub fn json(&self) -> Value {
         let us = |duration: Duration| duration.as_secs_f64() * 1e6;
         let cells: Vec<Value> = self
@@ -267,9 +262,9 @@ impl Figures {
                        "timesFloor": cell.times_floor(), "timesTextbook": cell.times_textbook(), "rounds": cell.rounds})
             })
             .collect();
-        let wire = |wire: &PerRequest| {
-            json!({"roundTrips": wire.each(|s| s.turns), "requests": wire.each(|s| s.requests),
-                   "readyForQuery": wire.each(|s| s.replies), "commits": wire.each(|s| s.commits)})
+        let messages = |all: &PerRequest| {
+            json!({"roundTrips": all.mean(|c| c.round_trips), "requests": all.mean(|c| c.requests),
+                   "readyForQuery": all.mean(|c| c.replies), "commits": all.mean(|c| c.commits)})
         };
         let targets: Vec<Value> = self
             .targets()
@@ -283,7 +278,8 @@ impl Figures {
             "throughput": cells,
             "delayUs": {"wanted": us(self.delay.wanted), "atRest": us(self.delay.at_rest),
                         "heldEachWayUnderLoad": us(self.delay.held_under_load)},
-            "wirePerRequest": {"product": wire(&self.product_wire), "textbook": wire(&self.textbook_wire)},
+            "wirePerRequest": {"product": messages(&self.product_messages),
+                               "textbook": messages(&self.textbook_messages)},
             "coldStarts": self.cold,
             "peakMemoryKib": self.peak_memory_kib,
             "zippedBytes": self.zipped_bytes,

@@ -1,23 +1,18 @@
-//! What a measurement gives, and what is made of several.
+//! The result of one measurement, and statistics over several.
 
 use std::time::{Duration, Instant};
 
-/// Requests that ended within a measurement's window.
+/// Throughput and latency of the requests that ended within a window.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
-    /// Requests per second.
     pub per_sec: f64,
-    /// Half of them took no longer.
     pub p50_ms: f64,
-    /// 99 of 100 took no longer.
     pub p99_ms: f64,
-    /// How many there were.
     pub calls: usize,
 }
 
 impl Sample {
-    /// From each request's latency in microseconds.
     pub fn of(mut latencies_us: Vec<u64>, window: Duration) -> Self {
         latencies_us.sort_unstable();
         Self {
@@ -34,7 +29,7 @@ fn percentile(sorted_us: &[u64], percent: usize) -> f64 {
     sorted_us.get(rank - 1).map_or(f64::NAN, |us| *us as f64 / 1000.0)
 }
 
-/// The middle one; of an even number the mean of the middle two.
+/// Of an even number of values, the mean of the two in the middle.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -45,7 +40,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// When requests are sent, and which of them count.
+/// A warm-up and the time after it in which requests are counted.
 #[derive(Clone, Copy)]
 pub struct Window {
     begin: Instant,
@@ -54,23 +49,19 @@ pub struct Window {
 }
 
 impl Window {
-    /// Begins now; what ends within `warm_up` does not count, what ends in the `counted` time after it does.
     pub fn begin(warm_up: Duration, counted: Duration) -> Self {
         Self { begin: Instant::now(), warm_up, counted }
     }
 
-    /// Whether to send another request.
     pub fn is_open(&self) -> bool {
         self.begin.elapsed() < self.warm_up + self.counted
     }
 
-    /// Whether a request that ends now counts.
     pub fn counts(&self) -> bool {
         let at = self.begin.elapsed();
         at >= self.warm_up && at < self.warm_up + self.counted
     }
 
-    /// How long requests count.
     pub fn counted(&self) -> Duration {
         self.counted
     }
@@ -81,13 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_requests_themselves() {
+    fn percentiles_are_values_of_single_requests() {
         let sample = Sample::of((1..=100).map(|ms| ms * 1000).collect(), Duration::from_secs(2));
         assert_eq!((sample.p50_ms, sample.p99_ms, sample.per_sec), (50.0, 99.0, 50.0));
     }
 
     #[test]
-    fn one_wild_round_does_not_move_a_median() {
+    fn an_outlier_does_not_change_the_median() {
         assert_eq!(median([1.0, 900.0, 2.0]), 2.0);
         assert_eq!(median([1.0, 2.0]), 1.5);
     }

@@ -1,80 +1,86 @@
-//! Reads along on a PostgreSQL connection without TLS and counts what makes a request slow: round trips and commits.
+//! Counts messages of the PostgreSQL protocol on a connection without TLS: those that tell round trips and commits.
 
-/// What was seen on one connection, or on several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Messages after which the client must wait: Query and Sync.
+pub struct Counts {
+    /// Query and Sync messages, after which the client waits.
     pub requests: u64,
     /// ReadyForQuery messages.
     pub replies: u64,
-    /// ReadyForQuery messages outside a transaction: each ends one, explicit or implicit.
+    /// ReadyForQuery messages with the status "not in a transaction": a transaction has ended, explicit or implicit.
     pub commits: u64,
-    /// Times the direction turned from server to client and back: round trips, however many messages one carries.
-    pub turns: u64,
+    /// How often the client sent after the server had, however many messages.
+    pub round_trips: u64,
 }
 
-/// Follows both directions of one connection.
-pub struct Wire {
-    asked: Frames,
-    answered: Frames,
-    client_spoke_last: bool,
-    seen: Seen,
+/// Counts the messages of one connection, from its beginning.
+pub struct MessageCounter {
+    from_client: Messages,
+    from_server: Messages,
+    client_sent_last: bool,
+    counts: Counts,
 }
 
-impl Wire {
-    /// Of a connection that has carried nothing yet.
+impl MessageCounter {
     pub fn new() -> Self {
         Self {
-            asked: Frames::new(4),
-            answered: Frames::new(5),
-            client_spoke_last: false,
-            seen: Seen::default(),
+            from_client: Messages::new(LENGTH_BYTES),
+            from_server: Messages::new(HEADER_BYTES),
+            client_sent_last: false,
+            counts: Counts::default(),
         }
     }
 
-    /// Bytes of the client.
     pub fn client_sent(&mut self, bytes: &[u8]) {
-        let seen = &mut self.seen;
-        self.asked.feed(bytes, |tag, _| {
-            seen.requests += u64::from(matches!(tag, b'Q' | b'S'));
+        let counts = &mut self.counts;
+        self.from_client.feed(bytes, |tag, _| {
+            counts.requests += u64::from(matches!(tag, b'Q' | b'S'));
         });
-        seen.turns += u64::from(!self.client_spoke_last);
-        self.client_spoke_last = true;
+        counts.round_trips += u64::from(!self.client_sent_last);
+        self.client_sent_last = true;
     }
 
-    /// Bytes of the server.
     pub fn server_sent(&mut self, bytes: &[u8]) {
-        let seen = &mut self.seen;
-        self.answered.feed(bytes, |tag, first| {
+        let counts = &mut self.counts;
+        self.from_server.feed(bytes, |tag, first| {
             if tag == b'Z' {
-                seen.replies += 1;
-                seen.commits += u64::from(first == b'I');
+                counts.replies += 1;
+                counts.commits += u64::from(first == b'I');
             }
         });
-        self.client_spoke_last = false;
+        self.client_sent_last = false;
     }
 
-    /// What was seen since the last time this was asked.
-    pub fn take(&mut self) -> Seen {
-        std::mem::take(&mut self.seen)
+    /// Returns the counts since the last call.
+    pub fn take(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
     }
 }
 
-/// One direction's messages: a tag (but for the client's first), four bytes of length, a body.
-struct Frames {
-    header: [u8; 5],
+/// A message is a tag, a length (its own four bytes included) and a body. The client's first message has no tag.
+const LENGTH_BYTES: usize = 4;
+const HEADER_BYTES: usize = 1 + LENGTH_BYTES;
+
+/// Splits the bytes of one direction into messages.
+struct Messages {
+    header: [u8; HEADER_BYTES],
     header_len: usize,
     have: usize,
     body_left: usize,
     body_begins: bool,
 }
 
-impl Frames {
+impl Messages {
     fn new(first_header_len: usize) -> Self {
-        Self { header: [0; 5], header_len: first_header_len, have: 0, body_left: 0, body_begins: false }
+        Self {
+            header: [0; HEADER_BYTES],
+            header_len: first_header_len,
+            have: 0,
+            body_left: 0,
+            body_begins: false,
+        }
     }
 
-    /// Calls `on` with the tag and first body byte of every message that has a body (0 for none).
+    /// Calls `on` with the tag and the first body byte of every message (0 if it has none).
     fn feed(&mut self, bytes: &[u8], mut on: impl FnMut(u8, u8)) {
         let mut rest = bytes;
         while let Some(byte) = rest.first().copied() {
@@ -94,7 +100,7 @@ impl Frames {
             self.have += 1;
             rest = &rest[1..];
             if self.have == self.header_len {
-                self.body_left = self.length().saturating_sub(4);
+                self.body_left = self.length().saturating_sub(LENGTH_BYTES);
                 self.body_begins = true;
                 if self.body_left == 0 {
                     on(self.tag(), 0);
@@ -105,16 +111,16 @@ impl Frames {
     }
 
     fn next_header(&mut self) {
-        self.header_len = 5;
+        self.header_len = HEADER_BYTES;
         self.have = 0;
     }
 
     fn tag(&self) -> u8 {
-        if self.header_len == 5 { self.header[0] } else { 0 }
+        if self.header_len == HEADER_BYTES { self.header[0] } else { 0 }
     }
 
     fn length(&self) -> usize {
-        let at = self.header_len - 4;
+        let at = self.header_len - LENGTH_BYTES;
         self.header[at..self.header_len].iter().fold(0, |length, byte| (length << 8) | usize::from(*byte))
     }
 }
@@ -134,20 +140,20 @@ mod tests {
         let startup = [&9_u32.to_be_bytes()[..], &[0, 3, 0, 0, 0]].concat();
         let begin = message(b'Q', b"begin\0");
         let pipelined = [message(b'B', b"x"), message(b'E', b"y"), message(b'S', b"")].concat();
-        let mut wire = Wire::new();
-        wire.client_sent(&startup);
-        wire.server_sent(&message(b'Z', b"I"));
-        wire.take();
-        wire.client_sent(&begin);
-        wire.server_sent(&[message(b'C', b"BEGIN\0"), message(b'Z', b"T")].concat());
+        let mut counter = MessageCounter::new();
+        counter.client_sent(&startup);
+        counter.server_sent(&message(b'Z', b"I"));
+        counter.take();
+        counter.client_sent(&begin);
+        counter.server_sent(&[message(b'C', b"BEGIN\0"), message(b'Z', b"T")].concat());
         for byte in &pipelined {
-            wire.client_sent(&[*byte]);
+            counter.client_sent(&[*byte]);
         }
         let reply = [message(b'D', &[b'Z'; 300]), message(b'Z', b"I")].concat();
         for byte in &reply {
-            wire.server_sent(&[*byte]);
+            counter.server_sent(&[*byte]);
         }
-        let expected = Seen { requests: 2, replies: 2, commits: 1, turns: 2 };
-        assert_eq!(wire.take(), expected);
+        let expected = Counts { requests: 2, replies: 2, commits: 1, round_trips: 2 };
+        assert_eq!(counter.take(), expected);
     }
 }

@@ -1,39 +1,32 @@
-//! Who wants what: the identifiers of `bench-sql/seed.sql`.
+//! The workloads: which order wants which SKU. Ids are those of `bench/sql/seed.sql`.
 
 use rand::RngExt;
 
-/// The only tenant.
 pub const TENANT: &str = "11111111-1111-4111-8111-111111111111";
-/// Its user, who sends every request.
 pub const USER: &str = "22222222-2222-4222-8222-222222222222";
-/// Lowest number at the end of an order's or SKU's id; there are 1,000 of each.
+/// The last twelve digits of the first order's and SKU's id.
 const FIRST: u64 = 100_000_000_000;
+/// Number of orders and of SKUs.
 const COUNT: u64 = 1_000;
 
-/// How requests spread over the stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Every order wants one and the same SKU.
+    /// All orders want the same SKU.
     Hot,
-    /// Every order wants a SKU of its own.
+    /// Each order wants another SKU.
     Spread,
 }
 
-/// What one request asks for.
-pub struct Wish {
-    /// The order.
+/// A request for one unit.
+pub struct Allocation {
     pub order: String,
-    /// The SKU, of which it asks for one unit.
     pub sku: String,
-    /// The idempotency key, never used before.
     pub key: String,
 }
 
 impl Workload {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Hot, Self::Spread];
 
-    /// As it stands in the table and in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hot => "one hot SKU",
@@ -41,15 +34,15 @@ impl Workload {
         }
     }
 
-    /// The next request.
-    pub fn wish(self) -> Wish {
+    /// A request for a random order, with a new key.
+    pub fn next(self) -> Allocation {
         let mut random = rand::rng();
         let order = random.random_range(FIRST..FIRST + COUNT);
         let sku = match self {
             Self::Hot => FIRST,
             Self::Spread => order,
         };
-        Wish {
+        Allocation {
             order: format!("66666666-6666-4666-8666-{order}"),
             sku: format!("55555555-5555-4555-8555-{sku}"),
             key: format!(
@@ -59,7 +52,7 @@ impl Workload {
         }
     }
 
-    /// The same for pgbench.
+    /// The same requests as a pgbench script.
     pub fn pgbench_script(self) -> String {
         let sku = match self {
             Self::Hot => FIRST.to_string(),

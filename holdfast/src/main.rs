@@ -1,40 +1,55 @@
-//! `holdfast …`: what an operator runs against any database. Carries the migrations inside itself and needs no checkout.
+//! `holdfast …`: what an operator runs against any database. Contains the migrations, so it needs no checkout.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use holdfast::{admin, migrate};
 
-/// Sets up and migrates a Holdfast database.
+/// Sets up a Holdfast database: migrates it and administers its tenants.
 ///
-/// Answers are JSON on standard output, one object a line; errors are one line on standard error.
+/// `admin` prints its results to standard output as JSON, one object per line. An error is one line on standard error. The
+/// exit status is 0 on success, 1 if the operation failed and 2 for wrong arguments.
 #[derive(Parser)]
 #[command(name = "holdfast", version, after_help = AFTER_HELP)]
 struct Cli {
-    /// The database and its owner: postgres://user:password@host/database.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, global = true, value_name = "URL")]
+    /// The database, as its owner: postgres://user:password@host/database.
+    #[arg(
+        long,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        global = true,
+        value_name = "URL",
+        help_heading = "Database"
+    )]
     database_url: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
 
 const AFTER_HELP: &str = "\
-A new database, from nothing to the first API key:
+From an empty database to the first API key:
 
   export DATABASE_URL=postgres://owner:…@host/holdfast
   HOLDFAST_APP_PASSWORD=… HOLDFAST_WORKER_PASSWORD=… holdfast migrate
   holdfast admin tenant create --name 'Birch & Sons'
-  holdfast admin user create --tenant ID --name 'Ana Lima' --email ana@birch.example
-  holdfast admin api-key issue --tenant ID --user ID --scopes orders:write,orders:read";
+  holdfast admin user create --tenant TENANT_ID --name 'Ana Lima' --email ana@birch.example
+  holdfast admin api-key issue --tenant TENANT_ID --user USER_ID --scopes orders:write,orders:read
+
+The create commands print the id that the next command needs.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Bring the database to this release's state: roles, numbered migrations, functions. Safe to repeat.
+    /// Bring the database to the state that this release needs. Safe to repeat.
+    ///
+    /// Needs PostgreSQL 15 or newer; the owner must be a superuser or have CREATEROLE.
     Migrate(migrate::Args),
-    /// Set up tenants, users, API keys, shops and 3PL accounts; import CSV files.
+    /// Create and list tenants, users, API keys, shops and 3PL accounts; import CSV files.
     #[command(subcommand)]
     Admin(admin::Command),
 }
+
+/// The exit status that clap uses too.
+const WRONG_ARGUMENTS: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -43,7 +58,7 @@ async fn main() -> ExitCode {
         eprintln!(
             "error: no database: set DATABASE_URL or give --database-url postgres://user:password@host/database"
         );
-        return ExitCode::from(2);
+        return ExitCode::from(WRONG_ARGUMENTS);
     };
     let done = match command {
         Command::Migrate(args) => migrate::run(&url, args).await,

@@ -1,5 +1,6 @@
-//! What an administrator sets up and functions only read: tenants, users, customers, styles, SKUs, accounts. Stock
-//! comes in through the ledger. Runs as the database's owner, set-wise, in the caller's transaction.
+//! What an administrator sets up and functions mostly read: tenants, users, customers, styles, SKUs, accounts; and opening
+//! stock, which is entered through the ledger. All of it runs as the database's owner in the caller's transaction, with one
+//! statement for many rows.
 
 use anyhow::Result;
 use sqlx::PgConnection;
@@ -7,19 +8,19 @@ use uuid::Uuid;
 
 use crate::secrets;
 
-/// A user of the UI.
+/// A row of `app_user`.
 pub struct User<'a> {
-    /// `app_user.id`.
+    /// The `sub` of the user's tokens.
     pub id: Uuid,
-    /// As others see it.
+    /// Shown to other users.
     pub display_name: &'a str,
-    /// For mail.
+    /// Receives order confirmations.
     pub email: &'a str,
 }
 
-/// A style and the SKUs it comes in.
+/// A row of `style`.
 pub struct Style<'a> {
-    /// `style.id`.
+    /// A new id.
     pub id: Uuid,
     /// As on a line sheet.
     pub name: &'a str,
@@ -31,17 +32,17 @@ pub struct Style<'a> {
     pub msrp_minor: i64,
 }
 
-/// Open orders of one customer that all want the same.
+/// Open orders of one customer, all with the same lines.
 pub struct Orders<'a> {
-    /// Ids of the orders.
+    /// New ids, one for each order.
     pub ids: &'a [Uuid],
-    /// Whose they are.
+    /// Orders them.
     pub customer: Uuid,
-    /// Who wrote them.
+    /// Creates them.
     pub user: Uuid,
     /// ISO 4217, the customer's.
     pub currency: &'a str,
-    /// What each order wants.
+    /// One line for each.
     pub skus: &'a [Uuid],
     /// Units of each of `skus`.
     pub qtys: &'a [i64],
@@ -49,19 +50,13 @@ pub struct Orders<'a> {
     pub unit_price_minor: i64,
 }
 
-/// Adds a tenant.
-///
-/// # Errors
-/// The statement's.
+/// Inserts a tenant without users or data.
 pub async fn add_tenant(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<()> {
     sqlx::query("insert into tenant (id, name) values ($1, $2)").bind(id).bind(name).execute(conn).await?;
     Ok(())
 }
 
-/// Adds a user.
-///
-/// # Errors
-/// The statement's.
+/// Inserts a user into an existing tenant.
 pub async fn add_user(conn: &mut PgConnection, tenant: Uuid, user: &User<'_>) -> Result<()> {
     sqlx::query("insert into app_user (tenant_id, id, display_name, email) values ($1, $2, $3, $4)")
         .bind(tenant)
@@ -73,10 +68,7 @@ pub async fn add_user(conn: &mut PgConnection, tenant: Uuid, user: &User<'_>) ->
     Ok(())
 }
 
-/// Adds a customer that pays in `currency`; `credit_limit_minor` of `None` is no limit.
-///
-/// # Errors
-/// The statement's.
+/// Inserts a customer; a `credit_limit_minor` of `None` is no limit.
 pub async fn add_customer(
     conn: &mut PgConnection,
     tenant: Uuid,
@@ -96,10 +88,7 @@ pub async fn add_customer(
     Ok(())
 }
 
-/// Adds a style.
-///
-/// # Errors
-/// The statement's.
+/// Inserts a style without SKUs.
 pub async fn add_style(conn: &mut PgConnection, tenant: Uuid, style: &Style<'_>) -> Result<()> {
     sqlx::query(
         "insert into style (tenant_id, id, name, currency, wholesale_minor, msrp_minor) values ($1, $2, $3, $4, $5, $6)",
@@ -115,10 +104,7 @@ pub async fn add_style(conn: &mut PgConnection, tenant: Uuid, style: &Style<'_>)
     Ok(())
 }
 
-/// Adds SKUs of one style, each with an empty position.
-///
-/// # Errors
-/// The statement's.
+/// Inserts SKUs of one style; a trigger gives each an empty position.
 pub async fn add_skus(
     conn: &mut PgConnection,
     tenant: Uuid,
@@ -139,11 +125,8 @@ pub async fn add_skus(
     Ok(())
 }
 
-/// Puts units on hand through the ledger; `skus` are distinct, `units` stand beside them. Returns how many SKUs
-/// were moved (0 units move nothing).
-///
-/// # Errors
-/// The statement's; a count that would fall below what is promised is one.
+/// Adds `units` (one number for each of the distinct `skus`) to the units on hand, with a ledger entry for each number
+/// other than 0. Returns the number of entries.
 pub async fn receive_opening_stock(
     conn: &mut PgConnection,
     tenant: Uuid,
@@ -151,7 +134,7 @@ pub async fn receive_opening_stock(
     units: &[i64],
     actor: &str,
 ) -> Result<u64> {
-    // In order of SKU, as allocations take them.
+    // Locked in the order of SKU ids, as by all transactions that change positions, so that there is no deadlock.
     sqlx::query(
         "select from sku_position where tenant_id = $1 and sku_id = any ($2) order by sku_id for no key update",
     )
@@ -177,18 +160,15 @@ pub async fn receive_opening_stock(
     Ok(moved.rows_affected())
 }
 
-/// Writes `sku.ats_changed` for SKUs whose stock this transaction has moved.
-///
-/// # Errors
-/// The statement's.
-pub async fn tell_ats_changed(conn: &mut PgConnection, tenant: Uuid, skus: &[Uuid]) -> Result<()> {
+/// Emits `sku.ats_changed` for SKUs whose stock this transaction has changed.
+pub async fn emit_ats_changed(conn: &mut PgConnection, tenant: Uuid, skus: &[Uuid]) -> Result<()> {
     sqlx::query(
-        r#"with told as (
+        r#"with changed as (
            update sku_position set event_sequence = event_sequence + 1
            where tenant_id = $1 and sku_id = any ($2)
            returning sku_id, event_sequence, on_hand + on_order - allocated as ats)
          select holdfast.emit($1, array_agg(row('sku.ats_changed', 'sku', sku_id, event_sequence, null,
-           format('{"atsAfter":%s}', ats))::holdfast.event order by sku_id)) from told"#,
+           format('{"atsAfter":%s}', ats))::holdfast.event order by sku_id)) from changed"#,
     )
     .bind(tenant)
     .bind(skus)
@@ -197,10 +177,7 @@ pub async fn tell_ats_changed(conn: &mut PgConnection, tenant: Uuid, skus: &[Uui
     Ok(())
 }
 
-/// Adds open orders under the tenant's next numbers.
-///
-/// # Errors
-/// The statement's.
+/// Inserts open orders with the tenant's next order numbers.
 pub async fn add_orders(conn: &mut PgConnection, tenant: Uuid, orders: &Orders<'_>) -> Result<()> {
     let count = i64::try_from(orders.ids.len())?;
     let last: i64 = sqlx::query_scalar(
@@ -239,10 +216,7 @@ pub async fn add_orders(conn: &mut PgConnection, tenant: Uuid, orders: &Orders<'
     Ok(())
 }
 
-/// Adds a webhook destination for all events, which signs with `secret`.
-///
-/// # Errors
-/// The statement's.
+/// Inserts a webhook destination that subscribes to all events and signs with `secret` (`whsec_…`).
 pub async fn add_webhook_destination(
     conn: &mut PgConnection,
     tenant: Uuid,
@@ -268,10 +242,7 @@ pub async fn add_webhook_destination(
     Ok(())
 }
 
-/// Adds a Shopify shop by its domain (`name.myshopify.com`).
-///
-/// # Errors
-/// The statement's.
+/// Inserts a Shopify shop by its domain (`name.myshopify.com`).
 pub async fn add_shop(conn: &mut PgConnection, tenant: Uuid, domain: &str) -> Result<()> {
     sqlx::query("insert into shopify_shop (domain, tenant_id) values (lower($1), $2)")
         .bind(domain)
@@ -281,10 +252,7 @@ pub async fn add_shop(conn: &mut PgConnection, tenant: Uuid, domain: &str) -> Re
     Ok(())
 }
 
-/// Adds a 3PL account that signs with `secret` (`whsec_…`).
-///
-/// # Errors
-/// The statement's.
+/// Inserts a 3PL account that signs with `secret` (`whsec_…`).
 pub async fn add_threepl_account(
     conn: &mut PgConnection,
     tenant: Uuid,
@@ -300,10 +268,7 @@ pub async fn add_threepl_account(
     Ok(())
 }
 
-/// Stores an API key's hash; returns its id. `expires_days` of `None`: until revoked.
-///
-/// # Errors
-/// The statement's; an unknown scope or user is one.
+/// Stores the hash of an API key and returns the key's id. Without `expires_days` it is valid until it is revoked.
 pub async fn add_api_key(
     conn: &mut PgConnection,
     tenant: Uuid,

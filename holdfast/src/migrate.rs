@@ -1,9 +1,8 @@
-//! Brings a database to the state that this code needs; the only place that changes a schema.
+//! Brings a database to the state that this release needs; the only code that changes a schema.
 //!
-//! Promises: run again it changes nothing more; it works on an empty and on a filled database, on PostgreSQL 15 and
-//! newer, as a superuser or as an owner with CREATEROLE; two that run side by side end in the same state as one.
-//! Carries the SQL of `migrations/` inside itself, so it needs no checkout.
-//! Does not promise to go backwards: migrations are forward only.
+//! Promises: it can be repeated, and run several times at once; it works on an empty and on a filled database, on
+//! PostgreSQL 15 and newer, as a superuser or as an owner with CREATEROLE.
+//! Relies on the SQL of `migrations/`, which is compiled in. Cannot go back to an earlier release.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,13 +14,15 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqlStr};
 /// `migrations/` as it was when this program was built.
 static FILES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../migrations");
 
-/// Tries of a statement on roles: they belong to the cluster, so migrations of two databases can meet on them.
-const ROLE_TRIES: u32 = 20;
+/// Attempts of a statement on roles, see [`run_on_roles`]. With pauses of some 30 ms they last for half a second, much
+/// longer than the other migration needs.
+const ROLE_ATTEMPTS: u32 = 20;
+const ROLE_PAUSE_MS: std::ops::Range<u64> = 5..50;
 
-/// Lock of a database's functions: `create or replace` of one function twice at once fails.
+/// Taken before functions are replaced: two concurrent `create or replace` of one function fail.
 const FUNCTIONS_LOCK: &str = "select pg_advisory_xact_lock(hashtextextended('holdfast/functions', 0))";
 
-/// New passwords for the roles that functions log in as; what is `None` stays as it is.
+/// New passwords for the roles that functions log in as; `None` keeps the old one.
 #[derive(Clone, Default)]
 pub struct RolePasswords {
     /// Of `holdfast_app`.
@@ -30,16 +31,16 @@ pub struct RolePasswords {
     pub worker: Option<String>,
 }
 
-/// Why the database was not migrated. What was done before the failure stands; run it again.
+/// Why the database was not migrated. What was done before the failure stays done; repeating is safe.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// The owner cannot connect.
     #[error("cannot connect to the database: {0}")]
     Connect(#[source] sqlx::Error),
-    /// The roles were not made, or a password was not set.
+    /// A role could not be created, or a password not set.
     #[error("cannot set up the roles: {0}")]
     Roles(#[source] sqlx::Error),
-    /// A numbered migration failed or does not fit what was applied before.
+    /// A numbered migration failed, or differs from the one that was applied before.
     #[error("{0}")]
     Numbered(#[from] sqlx::migrate::MigrateError),
     /// A file of `migrations/functions/` failed; none of them was applied.
@@ -52,21 +53,18 @@ pub enum MigrateError {
     },
 }
 
-/// What `holdfast migrate` is given.
+/// Arguments of `holdfast migrate`.
 #[derive(Clone, Default, clap::Args)]
 pub struct Args {
-    /// New password of the endpoint functions' role; what is not given stays as it is.
+    /// New password of the role holdfast_app (HTTP functions) [default: keep the old one].
     #[arg(long, env = "HOLDFAST_APP_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     app_password: Option<String>,
-    /// New password of the jobs' role; what is not given stays as it is.
+    /// New password of the role holdfast_worker (relay and reaper) [default: keep the old one].
     #[arg(long, env = "HOLDFAST_WORKER_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     worker_password: Option<String>,
 }
 
-/// `holdfast migrate`: migrates and says what it did.
-///
-/// # Errors
-/// The step that failed.
+/// `holdfast migrate`: migrates and prints what it did.
 pub async fn run(owner_url: &str, args: Args) -> anyhow::Result<()> {
     let given = |password: Option<String>| password.filter(|password| !password.is_empty());
     let passwords = RolePasswords { app: given(args.app_password), worker: given(args.worker_password) };
@@ -82,11 +80,8 @@ pub async fn run(owner_url: &str, args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Migrates the database at `owner_url` (`postgres://…`): roles first, then the numbered migrations, then the
-/// replaceable functions in one transaction.
-///
-/// # Errors
-/// The step that failed, with the server's words.
+/// Migrates the database at `owner_url`: first the roles, then the numbered migrations, each in a transaction, then all
+/// functions in one transaction.
 pub async fn migrate(owner_url: &str, passwords: Option<RolePasswords>) -> Result<(), MigrateError> {
     let mut conn = PgConnection::connect(owner_url).await.map_err(MigrateError::Connect)?;
     let migrated = async {
@@ -95,12 +90,12 @@ pub async fn migrate(owner_url: &str, passwords: Option<RolePasswords>) -> Resul
         replace_functions(&mut conn).await
     }
     .await;
-    // Said or not, the server notices; the outcome is what counts.
+    // The outcome does not depend on a clean close.
     let _ = conn.close().await;
     migrated
 }
 
-/// The SQL files of a folder and its sub-folders by their paths, in order: path below `migrations/`, text.
+/// The SQL files of a folder and its subfolders as (path below `migrations/`, text), sorted by path.
 fn sql_files(folder: &str) -> Vec<(&'static str, &'static str)> {
     fn collect(dir: &Dir<'static>, found: &mut Vec<(&'static str, &'static str)>) {
         let sql = dir.files().filter(|file| file.path().extension().is_some_and(|e| e == "sql"));
@@ -113,12 +108,12 @@ fn sql_files(folder: &str) -> Vec<(&'static str, &'static str)> {
     found
 }
 
-/// Everything that decides what [`migrate`] does, path and text, in order.
+/// All SQL files that [`migrate`] applies, as (path, text), sorted by path.
 pub fn all_files() -> Vec<(&'static str, &'static str)> {
     sql_files("")
 }
 
-/// The files named `<number>_<words>.sql`.
+/// The migrations named `<number>_<words>.sql`, sorted by number.
 fn numbered() -> Vec<Migration> {
     let files = FILES.files().filter_map(|file| {
         let (number, words) = file.path().file_stem()?.to_str()?.split_once('_')?;
@@ -137,7 +132,7 @@ async fn set_up_roles(conn: &mut PgConnection, new: RolePasswords) -> Result<(),
     }
     for (role, password) in [("holdfast_app", new.app), ("holdfast_worker", new.worker)] {
         let Some(password) = password else { continue };
-        // ALTER ROLE takes no parameters: the server quotes the literal.
+        // ALTER ROLE takes no parameters, so the server quotes the literal.
         let statement: String =
             sqlx::query_scalar("select format('alter role %I password %L', $1::text, $2::text)")
                 .bind(role)
@@ -150,34 +145,36 @@ async fn set_up_roles(conn: &mut PgConnection, new: RolePasswords) -> Result<(),
     Ok(())
 }
 
-/// Roles are rows that all databases of a cluster share, while advisory locks end at a database's border. Whoever
-/// comes second on a row gets "tuple concurrently updated" or a duplicate: all that is done here can be done again.
+/// Retries when another migration changes the same role at the same time. A lock cannot prevent that: roles are shared by
+/// all databases of a cluster, advisory locks are not. The statements can all be repeated.
 async fn run_on_roles(conn: &mut PgConnection, sql: &str) -> Result<(), sqlx::Error> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
-        tries += 1;
+        attempts += 1;
         match sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut *conn).await {
             Ok(_) => return Ok(()),
-            Err(error) if tries < ROLE_TRIES && met_another(&error) => {
-                tokio::time::sleep(Duration::from_millis(rand::random_range(5..50))).await;
+            Err(error) if attempts < ROLE_ATTEMPTS && is_concurrent_change(&error) => {
+                tokio::time::sleep(Duration::from_millis(rand::random_range(ROLE_PAUSE_MS))).await;
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-fn met_another(error: &sqlx::Error) -> bool {
+fn is_concurrent_change(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(db) = error else {
         return false;
     };
     match db.code().as_deref() {
+        // unique_violation, duplicate_object, deadlock_detected
         Some("23505" | "42710" | "40P01") => true,
+        // internal_error: "tuple concurrently updated"
         Some("XX000") => db.message().contains("concurrently"),
         _ => false,
     }
 }
 
-/// Applies `functions/` in the order of the paths, all or none.
+/// Applies the files of `functions/`, sorted by path, in one transaction.
 async fn replace_functions(conn: &mut PgConnection) -> Result<(), MigrateError> {
     let failed = |file: &str| {
         let file = file.to_owned();

@@ -1,2 +1,2 @@
-//! Stories in which several functions take part: they write beside each other, whatever is asked in whatever order, and
-//! the numbers agree. The tests stand in `tests/it`; what one function promises alone is tested in its own crate.
+//! Tests in which several functions write to the same data at the same time, in `tests/it`. What a single function promises
+//! is tested in its own crate.

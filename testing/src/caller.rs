@@ -1,4 +1,4 @@
-//! Credentials for tests.
+//! Credentials for tests: JWTs and API keys.
 
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};
@@ -8,18 +8,19 @@ use uuid::Uuid;
 use super::TestDb;
 use shared::runtime::config::{AuthConfig, JwtKeys};
 
-/// HS256 secret.
+/// The HS256 key.
 pub const JWT_SECRET: &str = "a secret for tests only, 32 bytes or more";
-/// `iss`.
+/// Claim `iss`.
 pub const ISSUER: &str = "https://issuer.test";
-/// `aud`.
+/// Claim `aud`.
 pub const AUDIENCE: &str = "holdfast-test";
-/// Name of the tenant claim.
+/// Name of the claim with the tenant id.
 pub const TENANT_CLAIM: &str = "tenant_id";
-/// Name of the scope claim.
+/// Name of the claim with the scopes.
 pub const SCOPE_CLAIM: &str = "scope";
+const VALID_SECONDS: i64 = 3600;
 
-/// The configuration that [`token`] fits.
+/// The configuration that accepts [`token`].
 pub fn auth_config() -> AuthConfig {
     AuthConfig {
         keys: JwtKeys::Secret(JWT_SECRET.into()),
@@ -30,15 +31,15 @@ pub fn auth_config() -> AuthConfig {
     }
 }
 
-/// An hour's token with these scopes (space-separated).
+/// A token for an hour; `scopes` are separated by spaces.
 pub fn token(tenant: Uuid, user: Uuid, scopes: &str) -> String {
     token_with(tenant, user, json!({ SCOPE_CLAIM: scopes }))
 }
 
-/// An hour's token whose claims are overridden by `claims`; null removes one.
+/// A token for an hour with all scopes. `claims` overrides or adds claims; null removes one.
 pub fn token_with(tenant: Uuid, user: Uuid, claims: Value) -> String {
     let now = jiff::Timestamp::now().as_second();
-    let mut all = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": user, TENANT_CLAIM: tenant, "iat": now, "exp": now + 3600,
+    let mut all = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": user, TENANT_CLAIM: tenant, "iat": now, "exp": now + VALID_SECONDS,
         SCOPE_CLAIM: "orders:write orders:read outbox:admin"});
     for (name, value) in claims.as_object().unwrap() {
         all[name] = value.clone();
@@ -47,7 +48,7 @@ pub fn token_with(tenant: Uuid, user: Uuid, claims: Value) -> String {
     encode(&Header::default(), &all, &EncodingKey::from_secret(JWT_SECRET.as_bytes()).unwrap()).unwrap()
 }
 
-/// A live API key of a user.
+/// Inserts a valid API key of a user and returns it.
 pub async fn issue_api_key(db: &TestDb, tenant: Uuid, user: Uuid, scopes: &[&str]) -> String {
     let key = format!("hf_{}", Uuid::new_v4().simple());
     let hash = hex::encode(Sha256::digest(key.as_bytes()));

@@ -1,4 +1,4 @@
-//! One database per test, cloned from a template that is migrated once per version of the migrations.
+//! One database per test, cloned from a template database that is migrated once per version of the migrations.
 
 use std::str::FromStr;
 
@@ -12,21 +12,22 @@ use shared::db::connection::Db;
 use shared::idempotency::endpoint::Endpoint;
 use shared::runtime::config::{DatabaseConfig, Pooler};
 
-/// Password of both roles in tests.
+/// Password of both roles in tests; pgbouncer's user list (`xtask/src/test/pooler.rs`) holds it too.
 const ROLE_PASSWORD: &str = "holdfast-test";
+/// Advisory lock on the server, held while the template is made. An arbitrary number.
+const TEMPLATE_LOCK: i64 = 7305;
 
-/// A migrated database of its own; dropped at the end of the test.
+/// A migrated database, which is dropped with this value.
 pub struct TestDb {
     name: String,
-    /// Superuser.
+    /// URL for the superuser.
     pub owner_url: String,
-    /// The endpoint functions' role.
+    /// URL for the HTTP functions' role.
     pub app_url: String,
-    /// The jobs' role.
+    /// URL for the role of relay and reaper.
     pub worker_url: String,
 }
 
-/// The superuser's address of the server under test.
 fn server_url() -> String {
     std::env::var("DATABASE_URL").expect("DATABASE_URL is not set: run the tests through `cargo xtask test`")
 }
@@ -41,8 +42,8 @@ fn with_database(url: &str, database: &str, role: Option<&str>) -> String {
     url.into()
 }
 
-/// The suite runs a second time with every function behind a pooler in transaction mode, whose `host:port` stands in
-/// `HOLDFAST_TEST_POOLER`.
+/// `HOLDFAST_TEST_POOLER` is the `host:port` of a pooler in transaction mode: `cargo xtask test` runs the functions' tests
+/// a second time behind it.
 fn through_pooler(url: &str) -> DatabaseConfig {
     let direct = DatabaseConfig::direct(url.to_owned());
     match std::env::var("HOLDFAST_TEST_POOLER") {
@@ -66,14 +67,14 @@ async fn run(connection: &mut PgConnection, sql: String) {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.unwrap();
 }
 
-/// Makes the template unless it is there; test binaries that start together take turns.
+/// The name of the template, which is made by the first test program that needs it; others wait for the lock.
 async fn template() -> &'static str {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
     TEMPLATE
         .get_or_init(|| async {
             let name = format!("holdfast_template_{}", migrations_hash());
             let mut server = connect(&server_url()).await;
-            run(&mut server, "select pg_advisory_lock(7305)".into()).await;
+            run(&mut server, format!("select pg_advisory_lock({TEMPLATE_LOCK})")).await;
             let ready: bool = sqlx::query_scalar(
                 "select exists (select from pg_database where datname = $1 and datistemplate)",
             )
@@ -105,7 +106,7 @@ fn migrations_hash() -> String {
 }
 
 impl TestDb {
-    /// A fresh database.
+    /// Clones the template.
     pub async fn create() -> Self {
         let template = template().await;
         let name = format!("holdfast_test_{}", uuid::Uuid::new_v4().simple());
@@ -121,27 +122,27 @@ impl TestDb {
         }
     }
 
-    /// The database's name.
+    /// `holdfast_test_` and a random suffix.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A superuser's connection to it.
+    /// A connection as the superuser, directly to the server.
     pub async fn owner(&self) -> PgConnection {
         connect(&self.owner_url).await
     }
 
-    /// A connection in the endpoint functions' role.
+    /// A connection in the HTTP functions' role, directly to the server.
     pub async fn app(&self) -> PgConnection {
         connect(&self.app_url).await
     }
 
-    /// How an endpoint function would be configured to reach it: directly, or through the pooler under test.
+    /// The configuration of an HTTP function: directly to the server, or through the pooler under test.
     pub fn app_config(&self) -> DatabaseConfig {
         through_pooler(&self.app_url)
     }
 
-    /// The variables with which an endpoint function's binary reaches it and accepts [`super::token`].
+    /// The environment of an HTTP function's binary, which then accepts [`super::token`].
     pub fn endpoint_env(&self) -> Vec<(&'static str, String)> {
         let database = self.app_config();
         let pooler = if database.pooler == Pooler::Transaction { "transaction" } else { "none" };
@@ -156,22 +157,22 @@ impl TestDb {
         ]
     }
 
-    /// Whether functions reach it through a pooler in transaction mode.
+    /// Whether functions connect through a pooler in transaction mode.
     pub fn is_pooled(&self) -> bool {
         self.app_config().pooler == Pooler::Transaction
     }
 
-    /// A sandbox of an endpoint function: its own connection, its own caches.
+    /// What one sandbox of an HTTP function holds: its own connection and caches.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint::new(&super::auth_config(), &self.app_config()).unwrap()
     }
 
-    /// A worker's connection holder.
+    /// The connection of a relay or reaper.
     pub fn worker(&self) -> Db {
         Db::new(&through_pooler(&self.worker_url)).unwrap()
     }
 
-    /// One value, as the owner sees it.
+    /// Queries one value as the owner.
     pub async fn scalar<T>(&self, sql: &'static str) -> T
     where
         T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
@@ -184,8 +185,8 @@ impl TestDb {
         run(&mut self.owner().await, sql.into()).await;
     }
 
-    /// The invariants that hold after anything: positions and order lines equal their ledgers, no oversell, and
-    /// every aggregate's sequence is without a gap and given out once.
+    /// Asserts the invariants that always hold: positions and order lines agree with their ledgers, nothing is oversold,
+    /// and the event sequence of every aggregate is 1, 2, 3 … without gaps or duplicates.
     pub async fn assert_consistent(&self) {
         let differing: i64 = self
             .scalar("select (select count(*) from position_audit) + (select count(*) from order_line_audit)")
@@ -208,13 +209,13 @@ impl TestDb {
 impl Drop for TestDb {
     fn drop(&mut self) {
         let (url, name) = (server_url(), self.name.clone());
-        // A runtime of its own: drop may run inside a test's runtime, which cannot be blocked on.
+        // In a runtime of its own: a drop inside the test's runtime must not block that.
         let dropper = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let mut server = connect(&url).await;
                 let sql = format!("drop database if exists {name} with (force)");
-                // A server that a test took down keeps its databases; the next run starts on a fresh one.
+                // Fails if the test has stopped the server; the whole server is removed after the run.
                 let _ = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut server).await;
             });
         });

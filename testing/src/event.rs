@@ -1,10 +1,10 @@
-//! API Gateway HTTP API (v2) events, and what a function answered.
+//! API Gateway HTTP API (v2) events, and a function's reply.
 
 use base64::Engine as _;
 use lambda_http::{Body, Request, Response};
 use serde_json::{Value, json};
 
-/// Builds an event as API Gateway would: header names in lower case, a header sent twice joined with a comma.
+/// Builds an event as API Gateway does: header names in lower case, repeated headers joined with a comma.
 #[derive(Clone, Debug)]
 pub struct Event {
     method: String,
@@ -17,7 +17,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event without body; `path` may carry `?query`.
+    /// Without body, with a JSON content type; `path` may contain `?query`.
     pub fn new(method: &str, path: &str) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         Self {
@@ -31,57 +31,57 @@ impl Event {
         }
     }
 
-    /// A POST.
+    /// `Event::new("POST", path)`.
     pub fn post(path: &str) -> Self {
         Self::new("POST", path)
     }
 
-    /// A GET.
+    /// `Event::new("GET", path)`.
     pub fn get(path: &str) -> Self {
         Self::new("GET", path)
     }
 
-    /// Adds a header line.
+    /// Adds a header; an earlier one of the same name stays.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_lowercase(), value.into()));
         self
     }
 
-    /// `Authorization: Bearer …`.
+    /// Adds `Authorization: Bearer …`.
     pub fn bearer(self, token: &str) -> Self {
         self.header("authorization", &format!("Bearer {token}"))
     }
 
-    /// `Idempotency-Key`.
+    /// Adds `Idempotency-Key`.
     pub fn key(self, key: &str) -> Self {
         self.header("idempotency-key", key)
     }
 
-    /// A JSON body.
+    /// Sets the body.
     pub fn json(self, body: &Value) -> Self {
         self.body(body.to_string().as_bytes())
     }
 
-    /// A body of any bytes; those that are not UTF-8 come base64-encoded.
+    /// Sets the body; base64-encoded in the event if it is not UTF-8.
     pub fn body(mut self, body: &[u8]) -> Self {
         self.base64 = std::str::from_utf8(body).is_err();
         self.body = Some(body.into());
         self
     }
 
-    /// Sends the body base64-encoded.
+    /// Encodes the body as base64 in any case.
     pub fn base64(mut self) -> Self {
         self.base64 = true;
         self
     }
 
-    /// Behind a named stage, which then stands in the path.
+    /// Sets a named stage, which API Gateway prepends to the path.
     pub fn stage(mut self, stage: &str) -> Self {
         self.stage = stage.into();
         self
     }
 
-    /// The event's JSON.
+    /// In payload format 2.0.
     pub fn to_json(&self) -> Value {
         let mut headers = serde_json::Map::new();
         for (name, value) in &self.headers {
@@ -134,7 +134,7 @@ impl Event {
         })
     }
 
-    /// The request as `lambda_http` hands it to a handler.
+    /// The request that `lambda_http` makes of it for a handler.
     pub fn request(&self) -> Request {
         lambda_http::request::from_str(&self.to_json().to_string()).unwrap()
     }
@@ -144,14 +144,14 @@ fn decode(text: &str) -> String {
     percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-/// What a function answered.
+/// A function's response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
-    /// Headers, lower-case names.
+    /// With lower-case names.
     pub headers: Vec<(String, String)>,
-    /// The body's bytes.
+    /// Not encoded.
     pub body: Vec<u8>,
 }
 
@@ -170,17 +170,17 @@ impl From<Response<Body>> for Reply {
 }
 
 impl Reply {
-    /// A header's value.
+    /// The value of the first header with this lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// The body as JSON.
+    /// The body, parsed.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// The problem's stable code, if it is a problem.
+    /// The error code, if the reply is `application/problem+json`.
     pub fn error(&self) -> Option<String> {
         (self.header("content-type") == Some("application/problem+json"))
             .then(|| self.json()["error"].as_str().unwrap().to_owned())

@@ -1,6 +1,5 @@
-//! Harness for integration tests: a database per test, API Gateway events, credentials, a proxy that breaks connections,
-//! Lambda's side of a function. For tests and the bench only.
-//! Panics where it cannot do its job: it is test code.
+//! Harness for integration tests and the bench: a database per test, API Gateway events, credentials, proxies that break
+//! connections, a Lambda emulator. Panics when it cannot do its work, since it is test code.
 #![expect(
     clippy::unwrap_used,
     clippy::missing_panics_doc,

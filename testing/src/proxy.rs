@@ -1,4 +1,5 @@
-//! A small TCP proxy before the database, for faults on the wire: cut, refuse, go silent, lose an answer.
+//! A TCP proxy in front of the database, for network faults: connections that are cut or refused, a network that drops
+//! everything, a lost answer. Faults at a certain message of the protocol are [`super::Wire`]'s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,29 +13,31 @@ use super::TestDb;
 use shared::idempotency::endpoint::Endpoint;
 use shared::runtime::config::DatabaseConfig;
 
-/// What the proxy does with connections, old and new.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
-    /// Passes bytes on.
     Pass,
-    /// Closes at once.
+    /// Closes new connections at once.
     Refuse,
-    /// Accepts, and passes nothing on in either direction.
+    /// Accepts connections and passes nothing on, in either direction.
     Silent,
 }
 
+/// State of all connections.
 struct Shared {
     upstream: String,
     mode: watch::Sender<Mode>,
-    /// Counts cuts: a connection ends when it changes.
+    /// Number of cuts; existing connections end when it changes.
     cuts: watch::Sender<u32>,
-    /// Answers until one is lost; 0 loses none.
+    /// The fault strikes at this answer from now on; 0 for never.
     until_lost: AtomicU32,
-    /// Whether that one takes its connection with it, or the whole network falls silent.
+    /// The fault: the answer passes and then the network is silent; otherwise the answer and its connection are lost.
     then_silent: AtomicBool,
 }
 
-/// The proxy; ends when dropped.
+const BUFFER_BYTES: usize = 16 * 1024;
+const POSTGRES_PORT: u16 = 5432;
+
+/// Ends its connections when dropped.
 pub struct Proxy {
     shared: Arc<Shared>,
     port: u16,
@@ -49,10 +52,10 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Stands before the test server.
+    /// Starts a proxy in front of the test server.
     pub async fn before(db: &TestDb) -> Self {
         let url = reqwest::Url::parse(&db.app_url).unwrap();
-        let upstream = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(5432));
+        let upstream = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(POSTGRES_PORT));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
@@ -66,7 +69,7 @@ impl Proxy {
         Self { shared, port, task }
     }
 
-    /// A sandbox whose connection goes through here.
+    /// A sandbox that connects through this proxy.
     pub fn endpoint(&self, db: &TestDb) -> Endpoint {
         let mut url = reqwest::Url::parse(&db.app_url).unwrap();
         url.set_host(Some("127.0.0.1")).unwrap();
@@ -74,41 +77,41 @@ impl Proxy {
         Endpoint::new(&super::auth_config(), &DatabaseConfig { url: url.into(), ..db.app_config() }).unwrap()
     }
 
-    /// Ends every connection that stands.
+    /// Closes every existing connection.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// The server went away: connections end, new ones are closed at once.
+    /// The server is down: connections are closed, new ones too.
     pub fn refuse(&self) {
         self.shared.mode.send_replace(Mode::Refuse);
         self.cut();
     }
 
-    /// The network went silent: nothing arrives, nothing is refused.
+    /// The network drops everything: nothing arrives, nothing is refused.
     pub fn fall_silent(&self) {
         self.shared.mode.send_replace(Mode::Silent);
     }
 
-    /// All is well again.
+    /// Ends [`Proxy::refuse`] and [`Proxy::fall_silent`]; what was withheld arrives.
     pub fn recover(&self) {
         self.shared.mode.send_replace(Mode::Pass);
     }
 
-    /// The `nth` answer of the server from now on is lost, and its connection with it: what it committed stands.
+    /// The server's `nth` answer from now on is lost together with its connection; what was committed stays committed.
     pub fn lose_answer(&self, nth: u32) {
         self.shared.then_silent.store(false, Ordering::SeqCst);
         self.shared.until_lost.store(nth, Ordering::SeqCst);
     }
 
-    /// The `nth` answer of the server from now on is the last that arrives; then the network is silent, and the server
-    /// is told nothing. What arrived after that arrives when it recovers.
+    /// The server's `nth` answer from now on is the last that arrives; then the network drops everything, as by
+    /// [`Proxy::fall_silent`].
     pub fn fall_silent_after(&self, nth: u32) {
         self.shared.then_silent.store(true, Ordering::SeqCst);
         self.shared.until_lost.store(nth, Ordering::SeqCst);
     }
 
-    /// Whether the answer asked for in [`Proxy::lose_answer`] was lost.
+    /// Whether the fault of [`Proxy::lose_answer`] has struck.
     pub fn lost_it(&self) -> bool {
         self.shared.until_lost.load(Ordering::SeqCst) == 0
     }
@@ -125,7 +128,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 async fn connection(mut client: TcpStream, shared: Arc<Shared>) {
     let (mut cuts, mut mode) = (shared.cuts.subscribe(), shared.mode.subscribe());
     let mut server = TcpStream::connect(&shared.upstream).await.unwrap();
-    let (mut asked, mut answered) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
+    let (mut asked, mut answered) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
     loop {
         let silent = *mode.borrow_and_update() == Mode::Silent;
         tokio::select! {

@@ -1,23 +1,23 @@
-//! A tenant with what a test needs, written as the owner; stock comes in through the ledgers.
+//! A tenant with the data that a test needs, inserted as the owner; stock is entered through the ledger.
 
 use uuid::Uuid;
 
 use super::TestDb;
 
-/// What a tenant starts with.
+/// What a tenant starts with; the default is two orders that both want all six units of one SKU.
 #[derive(Clone, Debug)]
 pub struct Seed {
-    /// SKUs.
+    /// Number of SKUs.
     pub skus: usize,
     /// Units on hand of each SKU.
     pub on_hand: i64,
-    /// Open orders, each wanting every SKU.
+    /// Number of open orders, each with a line for every SKU.
     pub orders: usize,
-    /// Units that each order wants of each SKU.
+    /// Units of each line.
     pub order_qty: i64,
-    /// Price of each line in minor units.
+    /// Unit price of each line in minor units.
     pub unit_price_minor: i64,
-    /// The customer's credit limit.
+    /// The customer's, in minor units; `None` for no limit.
     pub credit_limit_minor: Option<i64>,
 }
 
@@ -34,28 +34,28 @@ impl Default for Seed {
     }
 }
 
-/// A seeded tenant.
+/// Ids of a seeded tenant and its data.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// Its id.
+    /// The tenant's.
     pub id: Uuid,
-    /// Two users: Ann and Ben.
+    /// Ann and Ben.
     pub users: [Uuid; 2],
-    /// Its one customer.
+    /// The only one.
     pub customer: Uuid,
-    /// Its SKUs, ascending by id.
+    /// Sorted.
     pub skus: Vec<Uuid>,
-    /// Its open orders.
+    /// All open.
     pub orders: Vec<Uuid>,
 }
 
 impl Tenant {
-    /// A token of the first user with all scopes.
+    /// A token of Ann with all scopes.
     pub fn token(&self) -> String {
         super::token(self.id, self.users[0], "orders:write orders:read outbox:admin")
     }
 
-    /// A token of the second user with all scopes.
+    /// A token of Ben with all scopes.
     pub fn second_token(&self) -> String {
         super::token(self.id, self.users[1], "orders:write orders:read outbox:admin")
     }
@@ -64,14 +64,14 @@ impl Tenant {
 /// A destination of kind `webhook`.
 #[derive(Clone, Debug)]
 pub struct Destination {
-    /// Its id.
+    /// `destination.id`.
     pub id: Uuid,
-    /// Its signing secret, `whsec_…`.
+    /// Signs the events, `whsec_…`.
     pub secret: String,
 }
 
 impl TestDb {
-    /// A new tenant.
+    /// Inserts a new tenant with these data.
     pub async fn seed(&self, seed: Seed) -> Tenant {
         let [id, ann, ben, customer, style] = std::array::from_fn(|_| Uuid::new_v4());
         let mut skus: Vec<Uuid> = (0..seed.skus).map(|_| Uuid::new_v4()).collect();
@@ -109,7 +109,7 @@ impl TestDb {
         Tenant { id, users: [ann, ben], customer, skus, orders }
     }
 
-    /// An active webhook destination at `url`.
+    /// Inserts an active webhook destination.
     pub async fn destination(&self, tenant: &Tenant, url: &str, event_types: &[&str]) -> Destination {
         use base64::Engine as _;
         let id = Uuid::new_v4();
@@ -126,7 +126,7 @@ impl TestDb {
         Destination { id, secret }
     }
 
-    /// Emits `count` events of the tenant's own aggregate, committed in one transaction.
+    /// Emits `count` events, all of the tenant's own aggregate, in one transaction.
     pub async fn emit(&self, tenant: &Tenant, count: usize) {
         let id = tenant.id;
         self.execute(format!(

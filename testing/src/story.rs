@@ -1,4 +1,4 @@
-//! What stories are told with: a shop with one tenant, requests as its users send them, markers to wait for.
+//! Helpers for tests of HTTP functions: a database with one tenant, its users' requests, conditions to wait for.
 
 use std::time::{Duration, Instant};
 
@@ -8,38 +8,38 @@ use uuid::Uuid;
 
 use super::{Event, Seed, Tenant, TestDb};
 
-/// A database with one tenant in it.
+/// A database with one tenant. Not a Shopify shop.
 pub struct Shop {
-    /// The database.
+    /// The test's own database.
     pub db: TestDb,
-    /// The tenant.
+    /// Its only tenant.
     pub tenant: Tenant,
 }
 
-/// A key that nobody used.
+/// A new idempotency key.
 pub fn fresh_key() -> String {
     Uuid::new_v4().to_string()
 }
 
-/// A body of several lines.
+/// The body of an allocate or release with these lines of (SKU, units).
 pub fn lines(lines: &[(Uuid, i64)]) -> Value {
     json!({"lines": lines.iter().map(|(sku, qty)| json!({"skuId": sku, "qty": qty})).collect::<Vec<_>>()})
 }
 
 impl Shop {
-    /// Opens one.
+    /// Creates the database and seeds the tenant.
     pub async fn open(seed: Seed) -> Self {
         let db = TestDb::create().await;
         let tenant = db.seed(seed).await;
         Self { db, tenant }
     }
 
-    /// The first user's `POST /orders/{id}/allocate` of the tenant's order number `order`, without key or body.
+    /// The first user's `POST /orders/{id}/allocate` for `tenant.orders[order]`, without key or body.
     pub fn allocate(&self, order: usize) -> Event {
         self.post(order, "allocate")
     }
 
-    /// The first user's `POST /orders/{id}/release`.
+    /// The first user's `POST /orders/{id}/release`, likewise.
     pub fn release(&self, order: usize) -> Event {
         self.post(order, "release")
     }
@@ -48,12 +48,12 @@ impl Shop {
         Event::post(&format!("/orders/{}/{verb}", self.tenant.orders[order])).bearer(&self.tenant.token())
     }
 
-    /// The short body: one line of the tenant's SKU number `sku`.
+    /// The body of an allocate or release with one line, of `tenant.skus[sku]`.
     pub fn one(&self, sku: usize, qty: i64) -> Value {
         json!({"skuId": self.tenant.skus[sku], "qty": qty})
     }
 
-    /// `units` more on hand of a SKU, through its ledger.
+    /// Adds `units` to a SKU's units on hand, with the ledger entry.
     pub async fn receive(&self, sku: usize, units: i64) {
         let (tenant, sku) = (self.tenant.id, self.tenant.skus[sku]);
         self.db
@@ -67,35 +67,36 @@ impl Shop {
             .await;
     }
 
-    /// Locks a SKU's position, so that work on it stands still.
+    /// Locks a SKU's position, so that all work on it waits.
     pub async fn hold(&self, sku: usize) -> Hold {
         let sku = self.tenant.skus[sku];
         self.db.hold(format!("select 1 from sku_position where sku_id = '{sku}' for update")).await
     }
 }
 
-/// A transaction of the owner that holds locks until it is let go.
+/// An open transaction of the owner that holds locks.
 pub struct Hold(PgConnection);
 
 impl Hold {
-    /// Ends it; what waited goes on.
+    /// Commits; what waited for the locks continues.
     pub async fn let_go(mut self) {
         sqlx::raw_sql("commit").execute(&mut self.0).await.unwrap();
     }
 }
 
-/// Longest wait for a marker.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for a condition.
+const UNTIL_TIMEOUT: Duration = Duration::from_secs(10);
+const UNTIL_PAUSE: Duration = Duration::from_millis(4);
 
 impl TestDb {
-    /// Runs a statement in a transaction that stays open.
+    /// Runs a statement in a transaction and leaves the transaction open.
     pub async fn hold(&self, sql: String) -> Hold {
         let mut owner = self.owner().await;
         sqlx::raw_sql(AssertSqlSafe(format!("begin; {sql}"))).execute(&mut owner).await.unwrap();
         Hold(owner)
     }
 
-    /// Waits until `condition` (a SQL expression) holds; panics after ten seconds.
+    /// Waits until `condition` (a SQL expression) is true; panics after ten seconds.
     pub async fn until(&self, condition: &str) {
         let mut owner = self.owner().await;
         let started = Instant::now();
@@ -104,12 +105,12 @@ impl TestDb {
             if sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut owner).await.unwrap() {
                 return;
             }
-            assert!(started.elapsed() < PATIENCE, "still not so: {condition}");
-            tokio::time::sleep(Duration::from_millis(4)).await;
+            assert!(started.elapsed() < UNTIL_TIMEOUT, "still not true: {condition}");
+            tokio::time::sleep(UNTIL_PAUSE).await;
         }
     }
 
-    /// Waits until `sessions` sessions of the endpoint role stand before a lock of this database.
+    /// Waits until exactly `sessions` sessions of the HTTP functions' role wait for a lock in this database.
     pub async fn until_blocked(&self, sessions: usize) {
         self.until(&format!(
             "(select count(*) from pg_stat_activity where datname = current_database() and usename = 'holdfast_app'
@@ -118,13 +119,14 @@ impl TestDb {
         .await;
     }
 
-    /// How many rows a query has.
+    /// The number of rows of `from`, which is all that follows FROM in a query.
     pub async fn count(&self, from: &str) -> i64 {
         let sql = AssertSqlSafe(format!("select count(*) from {from}"));
         sqlx::query_scalar(sql).fetch_one(&mut self.owner().await).await.unwrap()
     }
 
-    /// A text that differs whenever business data do: every row of every tenant table but the recorded answers.
+    /// A digest of the business data: two are equal if and only if all rows of these tables are. Recorded answers are not
+    /// part of it.
     pub async fn state(&self) -> String {
         const TABLES: [&str; 9] = [
             "customer",

@@ -1,5 +1,5 @@
-//! A proxy that understands the frames of the Postgres protocol: cuts, withholds, swallows and counts by message and
-//! direction. Faults of bytes and of whole networks are [`super::Proxy`]'s.
+//! A proxy in front of the database that reads the messages of the PostgreSQL protocol: it counts them and lets a fault
+//! strike at a certain message. Faults of the whole network are [`super::Proxy`]'s.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use super::TestDb;
 use shared::idempotency::endpoint::Endpoint;
 use shared::runtime::config::DatabaseConfig;
 
-/// Which way a message goes.
+/// A message's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Toward {
     /// From the function: `Q` Query, `P` Parse, `B` Bind, `E` Execute, `S` Sync.
@@ -23,27 +23,29 @@ pub enum Toward {
     Client,
 }
 
-/// What happens to a message.
+/// What a fault does to its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It never arrives, and the connection is closed on both sides.
+    /// The message does not arrive, and both sides see the connection closed.
     WithholdAndClose,
-    /// It arrives, and the connection is closed on both sides at once.
+    /// The message arrives, and then both sides see the connection closed.
     ForwardAndClose,
-    /// It never arrives, nor does anything after it in either direction; both sides stay open.
+    /// Neither the message arrives nor anything after it, in either direction; both sides see the connection open.
     Withhold,
 }
 
-/// A fault that is waiting for its message.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     toward: Toward,
     message: u8,
-    /// Messages of this kind still to pass before it strikes.
+    /// Messages of this kind that pass before it strikes.
     after: usize,
     action: Action,
 }
 
+const POSTGRES_PORT: u16 = 5432;
+
+/// State of all connections.
 struct Shared {
     upstream: String,
     fault: Mutex<Option<Fault>>,
@@ -53,7 +55,7 @@ struct Shared {
     struck: watch::Sender<bool>,
 }
 
-/// The proxy; ends when dropped.
+/// Accepts no more connections once it is dropped.
 pub struct Wire {
     shared: Arc<Shared>,
     port: u16,
@@ -67,13 +69,13 @@ impl Drop for Wire {
 }
 
 impl Wire {
-    /// Stands before the test server.
+    /// Starts a proxy in front of the server that functions connect to: the test server, or the pooler under test.
     pub async fn before(db: &TestDb) -> Self {
         let url = reqwest::Url::parse(&db.app_config().url).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
-            upstream: format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(5432)),
+            upstream: format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(POSTGRES_PORT)),
             fault: Mutex::new(None),
             queries: AtomicUsize::new(0),
             syncs: AtomicUsize::new(0),
@@ -84,30 +86,30 @@ impl Wire {
         Self { shared, port, task }
     }
 
-    /// A sandbox whose connection goes through here.
+    /// A sandbox that connects through this proxy.
     pub fn endpoint(&self, db: &TestDb) -> Endpoint {
         self.endpoint_with(db, db.app_config().idle_check_secs)
     }
 
-    /// The same, with a limit of its own for how long a connection may lie idle before it is asked for a sign of life.
+    /// The same; `idle_check_secs` is how long its connection may be idle before the next request checks that it is alive.
     pub fn endpoint_with(&self, db: &TestDb, idle_check_secs: u64) -> Endpoint {
         let mut url = reqwest::Url::parse(&db.app_url).unwrap();
         url.set_host(Some("127.0.0.1")).unwrap();
         url.set_port(Some(self.port)).unwrap();
-        // The frames must be readable.
+        // The messages must be readable.
         url.query_pairs_mut().append_pair("sslmode", "disable");
         let config = DatabaseConfig { url: url.into(), idle_check_secs, ..db.app_config() };
         Endpoint::new(&super::auth_config(), &config).unwrap()
     }
 
-    /// Strikes once: at the `nth` message of this kind from now on, counted from 1 over all connections.
+    /// Sets a fault that strikes once: at the `nth` (from 1) message of this kind, counted over all connections from now on.
     pub fn strike(&self, toward: Toward, message: char, nth: usize, action: Action) {
         self.shared.struck.send_replace(false);
         let message = u8::try_from(message).unwrap();
         *self.shared.fault.lock().unwrap() = Some(Fault { toward, message, after: nth - 1, action });
     }
 
-    /// Waits until the fault has struck.
+    /// Waits for the fault.
     pub async fn struck(&self) {
         self.shared.struck.subscribe().wait_for(|struck| *struck).await.unwrap();
     }
@@ -117,7 +119,7 @@ impl Wire {
         *self.shared.struck.borrow()
     }
 
-    /// Messages since the last call: Query and Sync toward the server (each asks for one answer), ReadyForQuery back.
+    /// Returns the counts since the last call.
     pub fn take_counts(&self) -> Counts {
         Counts {
             asked: self.shared.queries.swap(0, Ordering::SeqCst)
@@ -127,12 +129,12 @@ impl Wire {
     }
 }
 
-/// Round trips at the wire.
+/// Counted messages; equal numbers mean that every request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Query and Sync messages.
+    /// Query and Sync: each asks for one ReadyForQuery.
     pub asked: usize,
-    /// ReadyForQuery messages.
+    /// ReadyForQuery.
     pub answered: usize,
 }
 
@@ -146,28 +148,28 @@ async fn connection(client: TcpStream, shared: Arc<Shared>) {
     let Ok(server) = TcpStream::connect(&shared.upstream).await else { return };
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // Withheld: neither side hears anything any more, and neither socket closes.
-    let still = watch::Sender::new(false);
+    // Set by `Action::Withhold`: nothing passes any more, and the sockets stay open.
+    let silent = watch::Sender::new(false);
     tokio::select! {
-        () = pump(from_client, to_server, Toward::Server, &shared, &still) => {}
-        () = pump(from_server, to_client, Toward::Client, &shared, &still) => {}
+        () = pump(from_client, to_server, Toward::Server, &shared, &silent) => {}
+        () = pump(from_server, to_client, Toward::Client, &shared, &silent) => {}
     }
 }
 
-/// Passes frames on until a side closes or a fault closes both.
+/// Passes messages on until one side closes or a fault strikes.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     toward: Toward,
     shared: &Shared,
-    still: &watch::Sender<bool>,
+    silent: &watch::Sender<bool>,
 ) {
     let mut startup = toward == Toward::Server;
-    let mut silenced = still.subscribe();
+    let mut silenced = silent.subscribe();
     loop {
         let frame = tokio::select! {
             biased;
-            _ = async { silenced.wait_for(|still| *still).await.is_ok() } => return std::future::pending().await,
+            _ = async { silenced.wait_for(|silent| *silent).await.is_ok() } => return std::future::pending().await,
             frame = read_frame(&mut from, startup) => frame,
         };
         let Ok(frame) = frame else { return };
@@ -186,7 +188,7 @@ async fn pump(
         match action {
             None => {}
             Some(Action::Withhold) => {
-                still.send_replace(true);
+                silent.send_replace(true);
                 shared.struck.send_replace(true);
                 return std::future::pending().await;
             }
@@ -199,7 +201,7 @@ async fn pump(
 }
 
 impl Shared {
-    /// The action that this message meets, if the waiting fault is for it.
+    /// The action of the fault, if it strikes at this message.
     fn due(&self, toward: Toward, message: u8) -> Option<Action> {
         let mut waiting = self.fault.lock().unwrap();
         let fault = waiting.as_mut().filter(|f| f.toward == toward && f.message == message)?;
@@ -211,7 +213,7 @@ impl Shared {
     }
 }
 
-/// One whole frame, its header included. The first one of a client has no type byte.
+/// One whole message with its header: a type byte, which a client's first message does not have, and four bytes of length.
 async fn read_frame(from: &mut OwnedReadHalf, startup: bool) -> std::io::Result<Vec<u8>> {
     let mut frame = vec![0; if startup { 4 } else { 5 }];
     from.read_exact(&mut frame).await?;

@@ -1,4 +1,4 @@
-//! The emulator does what Lambda does, seen from a bootstrap of a few lines of Python.
+//! The emulator behaves as Lambda does, seen by a bootstrap of a few lines of Python.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testing::emulator::{Function, Sandbox, SandboxError};
 
-/// Does what the event's `do` says: `echo`, `fail`, `exit`, `hang`.
+/// The event's `do` names what it does: `echo`, `fail`, `exit`, `hang`.
 const BOOTSTRAP: &str = r#"#!/usr/bin/env python3
 import json, os, time, urllib.request
 api = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2018-06-01/runtime/"
@@ -38,8 +38,8 @@ while True:
 /// Longer than any answer takes on a machine under load.
 const AMPLE: Duration = Duration::from_secs(20);
 
-/// Written once and closed before the first process starts: a file that is open for writing in any process, even
-/// for the instant between another test's fork and exec, cannot be executed (ETXTBSY).
+/// Written once, before the first process starts: a file that is open for writing in any process, even between another
+/// test's fork and exec, cannot be executed (ETXTBSY).
 static EXECUTABLE: LazyLock<PathBuf> = LazyLock::new(|| {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bootstrap-{}", std::process::id()));
     std::fs::write(&path, BOOTSTRAP).unwrap();
@@ -117,7 +117,7 @@ async fn a_frozen_sandbox_answers_only_once_it_thaws() {
     echo(&sandbox).await;
     sandbox.freeze().await.unwrap();
     let mut answer = Box::pin(sandbox.invoke(event("echo"), AMPLE));
-    // An answer from a running sandbox takes a few ms.
+    // A running sandbox answers within a few ms.
     let early = tokio::time::timeout(Duration::from_millis(300), &mut answer).await;
     assert!(early.is_err(), "it answered while frozen");
     sandbox.thaw().unwrap();
@@ -125,7 +125,7 @@ async fn a_frozen_sandbox_answers_only_once_it_thaws() {
 }
 
 #[tokio::test]
-async fn side_by_side_invocations_take_turns() {
+async fn concurrent_invocations_wait_for_each_other() {
     let sandbox = Sandbox::start(&function("turns")).await.unwrap();
     let answers = tokio::join!(echo(&sandbox), echo(&sandbox), echo(&sandbox));
     assert_ne!(answers.0["headers"], answers.1["headers"]);
@@ -134,7 +134,7 @@ async fn side_by_side_invocations_take_turns() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_sandbox_that_freezes_between_events_stands_still_and_wakes_for_the_next() {
+async fn a_sandbox_that_freezes_between_events_stops_and_is_thawed_by_the_next() {
     let mut function = function("between");
     function.freezes_between = true;
     let sandbox = Sandbox::start(&function).await.unwrap();

@@ -1,14 +1,12 @@
-//! `cargo xtask bench`: the bench is a program of its own, since its load generator shares the machine with what it measures
-//! and so must be quick. Nothing else here need be, and to optimize it takes minutes that nobody should wait for before
-//! `dev` or `test` begin.
+//! `cargo xtask bench`: starts the bench, a separate program. Its load generator shares the CPU with what it measures, so
+//! it is built with optimization; the other commands are not, because that build takes minutes.
 
 use std::os::unix::process::CommandExt;
 
 use xtask::process;
 
-/// Builds the bench, optimized, over the same dependencies, and goes on as that program. Returns only where it cannot be
-/// started.
-pub fn become_the_bench(args: &[String]) -> anyhow::Error {
+/// Replaces this process by `cargo run --bin bench`; returns only if cargo cannot be started.
+pub fn exec(args: &[String]) -> anyhow::Error {
     let mut cargo = process::cargo().into_std();
     cargo.args([
         "run",

@@ -1,5 +1,4 @@
-//! `.local/dev.env`: how to reach the running stack. Unquoted `KEY=value` lines; there from the moment the stack
-//! answers until it ends.
+//! `.local/dev.env`: how to reach the running stack, as unquoted `KEY=value` lines. The file exists while the stack runs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::tokens::TokenIssuer;
 use crate::workspace::Workspace;
 
-/// What the file holds.
+/// The file's values by name.
 pub struct DevEnv {
     values: HashMap<String, String>,
 }
@@ -20,10 +19,7 @@ impl DevEnv {
         std::env::var_os("HOLDFAST_DEV_ENV").map_or_else(|| workspace.local("dev.env"), PathBuf::from)
     }
 
-    /// Reads it.
-    ///
-    /// # Errors
-    /// When the stack does not run.
+    /// Fails when the stack does not run.
     pub fn read(workspace: &Workspace) -> Result<Self> {
         let path = Self::path(workspace);
         let text = std::fs::read_to_string(&path).with_context(|| {
@@ -35,18 +31,12 @@ impl DevEnv {
         Ok(Self { values: parse(&text) })
     }
 
-    /// One value.
-    ///
-    /// # Errors
-    /// When the file does not hold it.
+    /// Fails when the file does not hold it.
     pub fn get(&self, name: &str) -> Result<&str> {
         self.values.get(name).map(String::as_str).with_context(|| format!("dev.env holds no {name}"))
     }
 
-    /// How the stack's tokens are made.
-    ///
-    /// # Errors
-    /// When a value is missing.
+    /// From the `JWT_…` values.
     pub fn token_issuer(&self) -> Result<TokenIssuer> {
         Ok(TokenIssuer {
             secret: self.get("JWT_SECRET")?.into(),
@@ -63,7 +53,7 @@ fn parse(text: &str) -> HashMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The lines of such a file.
+/// The text of such a file.
 pub fn render(values: &[(&str, String)]) -> String {
     values.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }

@@ -1,4 +1,4 @@
-//! What the commands and the bench share: where things are, the local PostgreSQL, processes, Python tools, ports, tokens.
+//! What the commands and the bench share: paths, the local PostgreSQL, processes, Python tools, ports, tokens.
 
 pub mod dev_env;
 pub mod ports;

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use xtask::dev_env::DevEnv;
 use xtask::workspace::Workspace;
 
-/// The commands of Holdfast.
+/// Runs, checks and measures Holdfast on this machine.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Cli {
@@ -28,22 +28,22 @@ enum Command {
     Dev(dev::Args),
     /// Set up what is missing and run every check.
     Test(test::Args),
-    /// Measure allocate against what it stands on and against the textbook; print ratios, write `.local/bench.json`.
+    /// Compare allocate with its lower bound and with a textbook implementation; print ratios, write .local/bench.json.
     #[command(disable_help_flag = true)]
     Bench {
-        /// `--help` tells what can be measured.
+        /// Passed to the bench; `--help` lists its options.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
     /// Create a tenant with stock and orders in the running stack; print it as JSON.
     Scenario(scenario::Args),
-    /// `holdfast admin`, for the database of `DATABASE_URL` or else the running stack's.
+    /// The same as `holdfast admin`, for the database of DATABASE_URL or, if it is not set, of the running stack.
     #[command(subcommand)]
     Admin(holdfast::admin::Command),
-    /// Sign a payload as Stripe, Shopify or a 3PL would, and post it to the running stack.
+    /// Sign a webhook payload as Stripe, Shopify or a 3PL would, and post it to the running stack.
     #[command(subcommand)]
     Send(send::Command),
-    /// `holdfast migrate`, for the database of `DATABASE_URL`.
+    /// The same as `holdfast migrate`, for the database of DATABASE_URL.
     Migrate(holdfast::migrate::Args),
 }
 
@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Dev(args) => dev::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(args).await,
-        Command::Bench { args } => Err(bench::become_the_bench(&args)),
+        Command::Bench { args } => Err(bench::exec(&args)),
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => admin(command).await.map(|()| ExitCode::SUCCESS),
         Command::Send(command) => send::run(command).await.map(|()| ExitCode::SUCCESS),

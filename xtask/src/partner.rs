@@ -1,17 +1,17 @@
-//! The local partner: a webhook sink that checks signatures as a partner would, a shop ([`shopify`]), a post office
-//! ([`ses`]), and a 3PL that reports what it was told to.
+//! The local partner stands in for all that Holdfast calls: a webhook receiver that checks signatures, a Shopify shop
+//! ([`shopify`]), SES ([`ses`]) and a 3PL's inventory report.
 //!
-//! | request | does |
+//! | request | effect |
 //! |---|---|
-//! | `POST /webhooks/{destinationId}` | takes an event; answers as told by `/behave`, 200 until then |
-//! | `POST /shopify/admin/api/{version}/graphql.json` | takes a push of stock, and says which item a SKU is |
-//! | `POST /v2/email/outbound-emails` | takes a mail |
-//! | `GET /received` | what came, newest last, the last 10,000 |
-//! | `POST /behave {"status":500}` | sets how all of that is answered until changed |
-//! | `POST /inventory {"account","items":[{"sku","onHand"}]}` | sets what that 3PL account reports |
-//! | `GET /inventory/{account}` | reports it |
+//! | `POST /webhooks/{destinationId}` | receives an event; answers with the status set by `/behave`, 200 by default |
+//! | `POST /shopify/admin/api/{version}/graphql.json` | receives a stock push, or looks up the inventory item of a SKU |
+//! | `POST /v2/email/outbound-emails` | receives a mail |
+//! | `GET /received` | the last 10,000 of these requests, newest last |
+//! | `POST /behave {"status":500}` | sets the status that they are answered with |
+//! | `POST /inventory {"account","items":[{"sku","onHand"}]}` | sets what this 3PL account reports |
+//! | `GET /inventory/{account}` | the 3PL's report |
 //!
-//! Bodies are JSON whatever their content type says: these are typed by hand.
+//! Bodies are read as JSON whatever their content type: people type these requests by hand.
 
 pub mod ses;
 pub mod shopify;
@@ -33,10 +33,11 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use standardwebhooks::Webhook;
 use uuid::Uuid;
 
-/// Deliveries kept.
-const KEEP: usize = 10_000;
+const MAX_KEPT: usize = 10_000;
+const MAX_BODY_BYTES: usize = 8 << 20;
+const MAX_CONNECTIONS: u32 = 4;
 
-/// Where the partner at `partner_url` takes the events of a destination.
+/// The URL at which the partner receives the events of a destination.
 pub fn webhook_url(partner_url: &str, destination: Uuid) -> String {
     format!("{partner_url}/webhooks/{destination}")
 }
@@ -44,12 +45,12 @@ pub fn webhook_url(partner_url: &str, destination: Uuid) -> String {
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Received {
-    /// Null where it cannot be told.
+    /// `None` if the request does not name one.
     destination_id: Option<Uuid>,
-    /// Names in lower case; a header sent twice is joined with a comma.
+    /// By lower-case name; the values of a repeated header are joined by commas.
     headers: BTreeMap<String, String>,
     body: String,
-    /// Of a push: whether its access token is the shop's. Of a mail: whether it names the key of this stack.
+    /// For a push: whether its access token is the shop's. For a mail: whether it names this stack's access key.
     signature_valid: bool,
 }
 
@@ -80,30 +81,30 @@ struct Memory {
     received: VecDeque<Received>,
     answer: StatusCode,
     inventory: HashMap<String, Inventory>,
-    /// What has come for the first time, by path.
+    /// Kinds of requests whose first arrival has been printed.
     announced: HashSet<&'static str>,
 }
 
 impl Partner {
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Nothing in there can be half changed.
+        // A panic while it was locked leaves no change half made.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what came and says how to answer; `first` tells of the first of its kind.
-    fn take(&self, kind: &'static str, received: Received, first: impl FnOnce(&Received)) -> StatusCode {
+    /// Keeps the request and returns the status to answer with; calls `announce` for the first one of its kind.
+    fn take(&self, kind: &'static str, received: Received, announce: impl FnOnce(&Received)) -> StatusCode {
         let mut memory = self.memory();
         if memory.announced.insert(kind) {
-            first(&received);
+            announce(&received);
         }
-        if memory.received.len() == KEEP {
+        if memory.received.len() == MAX_KEPT {
             memory.received.pop_front();
         }
         memory.received.push_back(received);
         memory.answer
     }
 
-    /// The destination of a row, by its id on the wire (`outbox-7`), and its live secrets.
+    /// The destination of an outbox row, by the row's message id (`outbox-7`), and its valid secrets.
     async fn destination_of(&self, message_id: Option<&str>) -> (Option<Uuid>, Vec<String>) {
         let Some(id) = message_id.and_then(|id| id.strip_prefix("outbox-")?.parse::<i64>().ok()) else {
             return (None, Vec::new());
@@ -132,13 +133,10 @@ impl Partner {
     }
 }
 
-/// Serves the partner on this address until the returned task is dropped; `owner_url` is where it looks up the
-/// secrets that destinations sign with.
-///
-/// # Errors
-/// When the port is taken.
+/// Serves the partner on this address for as long as the runtime lives. It looks up the destinations' secrets in the
+/// database at `owner_url`.
 pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::JoinHandle<()>> {
-    let database = PgPoolOptions::new().max_connections(4).connect_lazy(owner_url)?;
+    let database = PgPoolOptions::new().max_connections(MAX_CONNECTIONS).connect_lazy(owner_url)?;
     let memory = Memory {
         received: VecDeque::new(),
         answer: StatusCode::OK,
@@ -154,13 +152,13 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         .route("/behave", post(behave))
         .route("/inventory", post(set_inventory))
         .route("/inventory/{account}", get(report_inventory))
-        .layer(DefaultBodyLimit::max(8 << 20))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(partner);
     let listener = tokio::net::TcpListener::bind(address)
         .await
         .with_context(|| format!("the partner cannot listen on {address}"))?;
     Ok(tokio::spawn(async move {
-        // Serving ends with the task; an accept that fails is tried again inside.
+        // Retries a failed accept by itself.
         let _ = axum::serve(listener, router).await;
     }))
 }
@@ -224,10 +222,10 @@ async fn behave(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode
         }
     };
     match StatusCode::from_u16(wanted.status) {
-        // An informational status would leave the sender waiting for the real one.
+        // After an informational status (1xx) the sender would wait for the real one.
         Ok(status) if wanted.status >= 200 => {
             partner.memory().answer = status;
-            (StatusCode::OK, format!("whatever comes is answered with {status}\n"))
+            (StatusCode::OK, format!("from now on requests are answered with {status}\n"))
         }
         _ => (StatusCode::BAD_REQUEST, "status is 200 … 999\n".to_owned()),
     }

@@ -1,11 +1,11 @@
-//! Where the stack listens: three ports on loopback, side by side unless told otherwise.
+//! The three ports on loopback that the stack listens on, consecutive by default.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-/// The stack's ports.
+/// Ports on 127.0.0.1.
 #[derive(Clone, Copy)]
 pub struct Ports {
     /// The functions.
@@ -17,10 +17,8 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// The HTTP port as given; the other two as given, else the two above it, else any that is free.
-    ///
-    /// # Errors
-    /// When a port that was asked for is taken.
+    /// Each port as asked for, or an error if it is taken. Those of partner and PostgreSQL default to the two above the
+    /// HTTP port, or to any free port if those are taken.
     pub fn choose(http: u16, partner: Option<u16>, postgres: Option<u16>) -> Result<Self> {
         if is_taken(http) {
             bail!(
@@ -34,22 +32,22 @@ impl Ports {
         Ok(Self { http, partner, postgres })
     }
 
-    /// Address of the functions.
+    /// Base URL of the functions.
     pub fn http_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.http)
     }
 
-    /// Address of the partner.
+    /// Base URL of the local partner.
     pub fn partner_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.partner)
     }
 
-    /// Address of the database for one of its roles.
+    /// URL of the `holdfast` database for one of its roles.
     pub fn database_url(&self, role: &str, password: &str) -> String {
         self.url_of("holdfast", role, password)
     }
 
-    /// Address of the database that every cluster has, for its superuser.
+    /// URL of the `postgres` database, which every cluster has, for its superuser.
     pub fn maintenance_url(&self, password: &str) -> String {
         self.url_of("postgres", "postgres", password)
     }
@@ -59,15 +57,12 @@ impl Ports {
     }
 }
 
-/// A port of loopback.
+/// This port of 127.0.0.1.
 pub fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// A port that nobody listens on, chosen by the system.
-///
-/// # Errors
-/// When the system has none left.
+/// A free port on 127.0.0.1, chosen by the system.
 pub fn any_free() -> Result<u16> {
     Ok(TcpListener::bind(local(0))?.local_addr()?.port())
 }
@@ -85,10 +80,12 @@ fn beside(flag: &str, asked: Option<u16>, default: Option<u16>, others: &[u16]) 
     }
 }
 
+/// Longest wait for an answer when a port is probed.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+
 fn is_taken(port: u16) -> bool {
-    // Where the system lets two listeners share a port (an address and all addresses), only a call tells.
-    TcpListener::bind(local(port)).is_err()
-        || TcpStream::connect_timeout(&local(port), Duration::from_millis(300)).is_ok()
+    // Binding can succeed beside a listener on all addresses (0.0.0.0), so a connection is tried too.
+    TcpListener::bind(local(port)).is_err() || TcpStream::connect_timeout(&local(port), PROBE_TIMEOUT).is_ok()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! An embedded PostgreSQL, from the wheel in `.local/venv`, listening on loopback only.
+//! A PostgreSQL server from the wheel in `.local/venv`, which listens on loopback only.
 //!
-//! Copes with what a hard-killed run leaves: a server that still runs is stopped, a stale `postmaster.pid` removed.
+//! After a run that was killed, its server is stopped and its stale `postmaster.pid` removed before the next start.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,33 +12,36 @@ use crate::process;
 use crate::python::Venv;
 use crate::workspace::{remove, write_private};
 
-/// Of the wheel in requirements.txt; a data folder of another major version cannot be opened.
+/// Major version of the wheel in requirements.txt; a data folder of another one cannot be opened.
 const MAJOR: &str = "18";
-/// Orphans of a killed server hold its shared memory until they notice, within seconds.
+/// Child processes of a killed server hold its shared memory until they notice, which takes seconds.
 const ORPHANS_END_WITHIN: Duration = Duration::from_secs(15);
+const START_RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// pg_ctl's limits in seconds: a start may have to replay the write-ahead log of a killed server.
+const START_SECONDS: &str = "120";
+const STOP_SECONDS: &str = "30";
+const REASON_CHARS: usize = 300;
 
 /// One data folder and the programs to run it.
 pub struct Cluster {
     programs: PathBuf,
     data: PathBuf,
     log: PathBuf,
-    /// PostgreSQL refuses to run as root: in a user namespace of its own it sees itself as nobody.
+    /// PostgreSQL refuses to run as root, so root runs it in a user namespace, where it appears as `nobody`.
     as_root: bool,
 }
 
-/// How a server checks who connects, and how careful it is with what it is given.
+/// Decides about authentication and durability.
 pub enum Purpose<'a> {
-    /// Passwords (that of the superuser `postgres` is given), everything as in production.
+    /// As in production, with this password for the superuser `postgres`.
     Development(&'a str),
-    /// No passwords and no fsync: gone after the run.
+    /// No passwords and no fsync: the data are removed after the run.
     Test,
 }
 
 impl Cluster {
-    /// The cluster in `data`; its log stands beside it as `<data>.log`.
-    ///
-    /// # Errors
-    /// When this machine cannot run PostgreSQL as this user, with what to do about it.
+    /// The cluster in `data`, with its log in `<data>.log`. Fails when this user cannot run PostgreSQL here, and says what
+    /// to do about it.
     pub async fn at(venv: &Venv, data: PathBuf) -> Result<Self> {
         let as_root = nix::unistd::geteuid().is_root();
         if as_root
@@ -55,11 +58,8 @@ impl Cluster {
         Ok(Self { programs: venv.postgres_programs()?, log: data.with_extension("log"), data, as_root })
     }
 
-    /// Whether the data folder has to be made first. Its state is said in one sentence when it can be neither used
-    /// nor made.
-    ///
-    /// # Errors
-    /// When something other than a data folder of this PostgreSQL stands there.
+    /// Whether the data folder has yet to be made. Fails when something else than a data folder of this major version is
+    /// there.
     pub fn is_new(data: &Path) -> Result<bool> {
         if std::fs::read_dir(data).map_or(true, |mut entries| entries.next().is_none()) && !data.is_file() {
             return Ok(true);
@@ -72,15 +72,12 @@ impl Cluster {
         bail!("{} {problem}: `cargo xtask dev --fresh` starts over with an empty database", data.display())
     }
 
-    /// Makes the data folder, whole or not at all.
-    ///
-    /// # Errors
-    /// initdb's last words.
+    /// Makes the data folder, completely or not at all.
     pub async fn init(&self, purpose: &Purpose<'_>) -> Result<()> {
         let part = self.data.with_extension("part");
         remove(&part)?;
         let mut command = self.program("initdb");
-        // One collation on every machine; the log in English.
+        // The same collation and an English log on every machine.
         command.args([
             "-U",
             "postgres",
@@ -107,10 +104,7 @@ impl Cluster {
         std::fs::rename(&part, &self.data).with_context(|| format!("cannot make {}", self.data.display()))
     }
 
-    /// Starts the server on 127.0.0.1; returns once it takes connections.
-    ///
-    /// # Errors
-    /// The server's last words.
+    /// Starts the server on 127.0.0.1 and waits until it accepts connections.
     pub async fn start(&self, port: u16, purpose: &Purpose<'_>) -> Result<()> {
         let settings = match purpose {
             Purpose::Development(_) => "-c max_connections=200",
@@ -123,7 +117,7 @@ impl Cluster {
             self.stop_leftover().await?;
             remove(&self.log)?;
             let mut command = self.pg_ctl();
-            command.arg("-l").arg(&self.log).args(["-w", "-t", "120", "-o", &options, "start"]);
+            command.arg("-l").arg(&self.log).args(["-w", "-t", START_SECONDS, "-o", &options, "start"]);
             if process::output(&mut command).await?.status.success() {
                 return Ok(());
             }
@@ -137,33 +131,30 @@ impl Cluster {
                     self.log.display()
                 );
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(START_RETRY_PAUSE).await;
         }
     }
 
-    /// Ends all sessions and stops the server; nothing to do where none runs.
-    ///
-    /// # Errors
-    /// When it does not stop in half a minute.
+    /// Ends all sessions and stops the server, if one runs.
     pub async fn stop(&self) -> Result<()> {
         if self.server_pid().await.is_none() {
             return Ok(());
         }
         let mut command = self.pg_ctl();
-        command.args(["-m", "fast", "-w", "-t", "30", "stop"]);
+        command.args(["-m", "fast", "-w", "-t", STOP_SECONDS, "stop"]);
         if process::output(&mut command).await?.status.success() {
             return Ok(());
         }
         let mut command = self.pg_ctl();
-        command.args(["-m", "immediate", "-w", "-t", "30", "stop"]);
+        command.args(["-m", "immediate", "-w", "-t", STOP_SECONDS, "stop"]);
         process::succeed("PostgreSQL does not stop", &mut command).await.map(|_| ())
     }
 
-    /// The server's process id, where one runs on this data folder.
+    /// The process id of the server that runs on this data folder.
     pub async fn server_pid(&self) -> Option<i32> {
         let file = std::fs::read_to_string(self.data.join("postmaster.pid")).ok()?;
         let pid = file.lines().next()?.trim().parse().ok()?;
-        // The id may have been given to another program since.
+        // The process id may belong to another program by now.
         let command = process::command_line(pid).await?;
         (command.contains("postgres") && command.contains(&*self.data.to_string_lossy())).then_some(pid)
     }
@@ -193,13 +184,13 @@ impl Cluster {
     }
 }
 
-/// What a server that did not start says about it, on one line.
+/// Why the server did not start, on one line, from its log.
 fn reason(log: &str) -> String {
     let fatal =
         log.lines().find_map(|line| line.split_once("FATAL: ").or_else(|| line.split_once("PANIC: ")));
     match fatal {
         Some((_, reason)) => reason.trim().to_owned(),
-        None => log.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect(),
+        None => log.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(REASON_CHARS).collect(),
     }
 }
 

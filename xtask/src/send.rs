@@ -1,4 +1,5 @@
-//! `cargo xtask send stripe|shopify|3pl FILE`: signs a payload as its sender would and posts it to the running stack.
+//! `cargo xtask send stripe|shopify|3pl FILE`: signs a webhook payload as its sender would and posts it to the running
+//! stack.
 
 use std::path::{Path, PathBuf};
 
@@ -12,40 +13,36 @@ use sha2::Sha256;
 use xtask::dev_env::DevEnv;
 use xtask::workspace::Workspace;
 
-/// Who sends, and what.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// A Stripe event, signed with `Stripe-Signature`.
+    /// A Stripe event, signed in the header Stripe-Signature.
     Stripe {
-        /// The event's JSON; sent byte for byte.
+        /// A file with the event's JSON, which is sent byte for byte.
         file: PathBuf,
     },
-    /// A Shopify webhook, signed with `X-Shopify-Hmac-Sha256`.
+    /// A Shopify webhook, signed in the header X-Shopify-Hmac-Sha256.
     Shopify {
-        /// The order's or refund's JSON; sent byte for byte.
+        /// A file with the order's or refund's JSON, which is sent byte for byte.
         file: PathBuf,
-        /// `X-Shopify-Topic`.
+        /// The header X-Shopify-Topic.
         #[arg(long, default_value = "orders/create")]
         topic: String,
-        /// `X-Shopify-Webhook-Id`; the same one twice is one delivery [default: a new one].
+        /// The header X-Shopify-Webhook-Id: the same id again is a repeat of the same delivery [default: a new id].
         #[arg(long)]
         webhook_id: Option<String>,
     },
-    /// A 3PL's message, signed by Standard Webhooks.
+    /// A 3PL's message, signed according to Standard Webhooks.
     #[command(name = "3pl")]
     Threepl {
-        /// The message's JSON; sent byte for byte.
+        /// A file with the message's JSON, which is sent byte for byte.
         file: PathBuf,
-        /// `webhook-id`; the same one twice is one delivery [default: a new one].
+        /// The header webhook-id: the same id again is a repeat of the same delivery [default: a new id].
         #[arg(long)]
         webhook_id: Option<String>,
     },
 }
 
-/// Posts it and prints status and answer.
-///
-/// # Errors
-/// When the stack does not run, the file cannot be read, or the answer is no 2xx.
+/// Posts the payload and prints the answer; fails unless its status is 2xx.
 pub async fn run(command: Command) -> Result<()> {
     let env = DevEnv::read(&Workspace::open()?)?;
     let fresh = || uuid::Uuid::new_v4().to_string();
@@ -93,7 +90,7 @@ pub async fn run(command: Command) -> Result<()> {
     let status = answer.status();
     println!("{status}\n{}", answer.text().await?);
     if !status.is_success() {
-        bail!("the webhook was not taken");
+        bail!("the webhook was not accepted");
     }
     Ok(())
 }
@@ -102,7 +99,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// `t=…,v1=hex(HMAC-SHA256(secret, "t.body"))`; the secret is used as it stands, `whsec_` included.
+/// `t=…,v1=hex(HMAC-SHA256(secret, "t.body"))`, with the whole secret as the key, `whsec_` included.
 fn stripe_signature(secret: &str, now: Timestamp, body: &[u8]) -> Result<String> {
     let t = now.as_second().to_string();
     let signature = hmac(secret.as_bytes(), &[t.as_bytes(), b".", body])?;

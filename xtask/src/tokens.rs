@@ -1,32 +1,30 @@
-//! Tokens of the local stack's users.
+//! Tokens for users of the local stack and of the bench.
 
 use anyhow::Result;
 use jsonwebtoken::{EncodingKey, Header};
 use uuid::Uuid;
 
-/// Every scope there is, as the scope claim holds them.
+/// All scopes, in the format of the scope claim.
 pub const ALL_SCOPES: &str = "orders:write orders:read outbox:admin";
+const VALID_SECONDS: i64 = 30 * 24 * 3600;
 
-/// How user tokens of a stack are made: HS256, and the claims' names.
+/// Signs tokens with HS256.
 #[derive(Clone)]
 pub struct TokenIssuer {
-    /// The HS256 secret.
+    /// The key, as text.
     pub secret: String,
-    /// `iss`.
+    /// Claim `iss`.
     pub issuer: String,
-    /// `aud`.
+    /// Claim `aud`.
     pub audience: String,
-    /// The claim that holds the tenant id.
+    /// Name of the claim with the tenant id.
     pub tenant_claim: String,
-    /// The claim that holds the scopes.
+    /// Name of the claim with the scopes.
     pub scope_claim: String,
 }
 
 impl TokenIssuer {
-    /// A token of one user with all scopes, valid for 30 days.
-    ///
-    /// # Errors
-    /// When it cannot be signed.
+    /// A token with all scopes, valid for 30 days.
     pub fn token(&self, tenant: Uuid, user: Uuid) -> Result<String> {
         let now = jiff::Timestamp::now().as_second();
         let mut claims = serde_json::Map::new();
@@ -34,7 +32,7 @@ impl TokenIssuer {
         claims.insert("aud".into(), self.audience.clone().into());
         claims.insert("sub".into(), user.to_string().into());
         claims.insert("iat".into(), now.into());
-        claims.insert("exp".into(), (now + 30 * 24 * 3600).into());
+        claims.insert("exp".into(), (now + VALID_SECONDS).into());
         claims.insert(self.tenant_claim.clone(), tenant.to_string().into());
         claims.insert(self.scope_claim.clone(), ALL_SCOPES.into());
         let key = EncodingKey::from_secret(self.secret.as_bytes())?;

@@ -1,5 +1,6 @@
-//! Where things are: the project's root, and `.local/`, which holds all that the commands set up or leave behind.
+//! Paths: the project's root, and `.local/`, which holds all that the commands set up or leave behind.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,17 +8,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The project that this program was built in.
+/// The checkout that this program was built in.
 #[derive(Clone)]
 pub struct Workspace {
     root: PathBuf,
 }
 
 impl Workspace {
-    /// The project's root; makes `.local/`.
-    ///
-    /// # Errors
-    /// When the root is gone, or `.local/` cannot be made.
+    /// Makes `.local/` if it is not there.
     pub fn open() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
@@ -33,7 +31,7 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// The project's root.
+    /// The folder of the root `Cargo.toml`.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -43,15 +41,14 @@ impl Workspace {
         self.root.join(".local").join(name)
     }
 
-    /// The names of the functions' integration test programs: `tests/<name>.rs` or `tests/<name>/main.rs`.
-    ///
-    /// # Errors
-    /// When a folder cannot be read.
-    pub fn function_tests(&self) -> Result<std::collections::BTreeSet<String>> {
-        let mut names = std::collections::BTreeSet::new();
-        for function in self.functions()? {
-            let dir = self.root.join("functions").join(function).join("tests");
-            for entry in fs::read_dir(&dir).into_iter().flatten() {
+    /// The names of the integration test targets (`tests/<name>.rs` or `tests/<name>/main.rs`) in which functions talk to
+    /// the database: those of the functions' crates and of `stories`.
+    pub fn database_tests(&self) -> Result<BTreeSet<String>> {
+        let functions =
+            self.functions()?.into_iter().map(|function| self.root.join("functions").join(function));
+        let mut names = BTreeSet::new();
+        for package in functions.chain([self.root.join("stories")]) {
+            for entry in fs::read_dir(package.join("tests")).into_iter().flatten() {
                 let path = entry?.path();
                 let is_program =
                     path.join("main.rs").is_file() || path.extension().is_some_and(|e| e == "rs");
@@ -63,10 +60,7 @@ impl Workspace {
         Ok(names)
     }
 
-    /// The crates under `functions/`, which are the deployed functions' names, in order.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
+    /// The folders under `functions/`, sorted; each is a crate and the name of the deployed function.
     pub fn functions(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         let dir = self.root.join("functions");
@@ -81,10 +75,7 @@ impl Workspace {
     }
 }
 
-/// A lock that ends with this process, however it ends.
-///
-/// # Errors
-/// When the file cannot be made. `Ok(None)`: another process holds it.
+/// Locks a file until the returned handle is dropped or the process ends; `None` if another process has locked it.
 pub fn try_lock(path: &Path) -> Result<Option<File>> {
     let file = OpenOptions::new()
         .create(true)
@@ -101,10 +92,7 @@ pub fn try_lock(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
-///
-/// # Errors
-/// When it cannot be written.
+/// Writes a file that only its owner can read, completely or not at all.
 pub fn write_private(path: &Path, content: &str) -> Result<()> {
     let part = path.with_extension("part");
     let write = || -> std::io::Result<()> {
@@ -116,10 +104,7 @@ pub fn write_private(path: &Path, content: &str) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Removes a file or a folder with all in it; what is not there is removed already.
-///
-/// # Errors
-/// When it cannot be removed.
+/// Removes a file, or a folder with its contents, if it exists.
 pub fn remove(path: &Path) -> Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),

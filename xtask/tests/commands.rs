@@ -1,4 +1,4 @@
-//! The commands as an operator runs them: the built program, against a database of the test's own.
+//! The commands as an operator runs them: the built program, against a database for each test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,7 +13,7 @@ fn xtask(db: &TestDb, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask")).args(args).env("DATABASE_URL", &db.owner_url).output().unwrap()
 }
 
-/// Runs a command that must succeed and reads the JSON objects that it prints, one a line.
+/// Runs a command that must succeed and reads the JSON objects that it prints, one per line.
 fn printed(db: &TestDb, args: &[&str]) -> Vec<Value> {
     let output = xtask(db, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -25,10 +25,9 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-/// A file that is gone after the test.
-struct File(PathBuf);
+struct TempFile(PathBuf);
 
-impl File {
+impl TempFile {
     fn with(content: &str) -> Self {
         let path = std::env::temp_dir().join(format!("holdfast-{}", uuid::Uuid::new_v4()));
         std::fs::write(&path, content).unwrap();
@@ -40,14 +39,14 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 fn scenario(db: &TestDb, args: &[&str]) -> Value {
-    let env = File::with(&format!(
+    let env = TempFile::with(&format!(
         "DATABASE_URL={}\nJWT_SECRET=of a stack that runs, 32 bytes or more\nJWT_ISSUER=i\nJWT_AUDIENCE=a\n\
          JWT_TENANT_CLAIM=org\nJWT_SCOPE_CLAIM=scp\nPARTNER_URL=http://127.0.0.1:9\n",
         db.owner_url
@@ -180,7 +179,7 @@ async fn a_csv_import_can_be_repeated_and_counts_stock_once() {
     let db = TestDb::create().await;
     let tenant = printed(&db, &["admin", "tenant", "create", "--name", "Alder"])[0]["id"].clone();
     let import = |what: &str, csv: &str| {
-        let file = File::with(csv);
+        let file = TempFile::with(csv);
         xtask(&db, &["admin", "import", "--tenant", text(&tenant), what, file.path()])
     };
     let added = |what: &str, csv: &str| {
@@ -205,7 +204,7 @@ async fn a_csv_import_can_be_repeated_and_counts_stock_once() {
     let customer = "name,currency,creditLimitMinor\nWest";
     for (what, csv, problem) in [
         ("stock", "code,onHand\nHJ-M,3\nHJ-X,1\n", "line 3: there is no SKU \"HJ-X\""),
-        ("stock", "code,onHand\nHJ-M,3\nHJ-M,3\n", "line 3: SKU \"HJ-M\" stands on an earlier line"),
+        ("stock", "code,onHand\nHJ-M,3\nHJ-M,3\n", "line 3: SKU \"HJ-M\" is on an earlier line"),
         ("stock", "code,onHand\nHJ-M,-3\n", "line 2: -3 on hand"),
         ("stock", "code,onHand\nHJ-M,many\n", "line 2"),
         (
@@ -245,7 +244,7 @@ async fn migrating_again_and_side_by_side_keeps_what_is_there() {
     scenario(&dbs[0], &[]);
     let migrating: Vec<_> = dbs
         .iter()
-        // Each database twice: against itself and, through the roles, against the others.
+        // Each database twice at the same time. The roles are shared, so all of them conflict with each other.
         .flat_map(|db| [db, db])
         .map(|db| {
             Command::new(env!("CARGO_BIN_EXE_xtask"))

@@ -1,5 +1,4 @@
-//! The least that an HTTP function in Rust can be: the yardstick for cold starts in `cargo xtask bench`, and what the
-//! emulator's own test runs.
+//! A minimal HTTP function, with which `cargo xtask bench` compares cold starts.
 
 use lambda_http::{Body, Error, Request, Response, service_fn};
 

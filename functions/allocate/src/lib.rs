@@ -1,5 +1,5 @@
-//! `POST /orders/{orderId}/allocate`: promises stock to an order. Request → strict lines → one message to the
-//! database, in which claim, checks, moves, ledger, events and the recorded answer commit together.
+//! `POST /orders/{orderId}/allocate`: promises stock to an order in one statement, which claims the key, checks, moves stock,
+//! writes ledger and events, and records the answer.
 
 use lambda_http::{Body, Request, Response};
 use shared::domain::stock;
@@ -10,7 +10,7 @@ use shared::http::route::{Access, Matched, Route};
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::once_fused;
 
-/// Its routes.
+/// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
     "POST",
     "/orders/{orderId}/allocate",
@@ -18,7 +18,7 @@ pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
     |endpoint, request| Box::pin(allocate(endpoint, request)),
 )];
 
-/// Serves one event.
+/// Serves one request.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     endpoint.serve(endpoint, ROUTES, request).await
 }

@@ -1,5 +1,6 @@
-//! What a person operates Holdfast with: the outbox, its destinations, and what needs a decision. Every mutation is
-//! one keyed transaction that leaves a line of audit; every read is of the caller's own tenant.
+//! `/console` and `/admin/…`: the operator's page, and the routes for outbox, destinations, exceptions and shortfalls.
+//!
+//! Promises: every change is one keyed, audited transaction; a caller sees only its own tenant.
 
 use lambda_http::{Body, Request, Response};
 use shared::delivery::address::Guard;
@@ -14,19 +15,16 @@ use shared::operations::{destinations, exceptions, outbox_admin};
 use shared::runtime::config::ConfigError;
 use uuid::Uuid;
 
-/// A sandbox of this function.
+/// The state of one sandbox.
 pub struct Console {
     /// Credentials and the connection.
     pub endpoint: Endpoint,
-    /// Where destinations may be.
+    /// Admits addresses of destinations.
     pub guard: Guard,
 }
 
 impl Console {
-    /// From the environment, with the connection opened.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// From the environment, with the connection opened. The error names the variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
         let guard = Guard::from_env()?;
         Ok(Self { endpoint: Endpoint::cold_start().await?, guard })
@@ -35,7 +33,7 @@ impl Console {
 
 const ADMIN: Access = Access::Scope(Scope::OutboxAdmin);
 
-/// Its routes.
+/// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Console>] = &[
     Route::new("GET", "/console", Access::Open, |_, _| Box::pin(async { Ok(page()) })),
     Route::new("GET", "/admin/outbox", ADMIN, |c, r| {
@@ -76,7 +74,7 @@ pub const ROUTES: &[Route<Console>] = &[
     }),
 ];
 
-/// Serves one event.
+/// Serves one request.
 pub async fn handle(console: &Console, request: Request) -> Response<Body> {
     console.endpoint.serve(console, ROUTES, request).await
 }
@@ -135,11 +133,11 @@ impl Console {
     }
 }
 
-/// The page: one file, no build step, nothing from elsewhere.
+/// One file without a build step and without resources from other servers.
 const PAGE: &str = include_str!("console.html");
 
-/// The page and what it may do: run its own script, call its own origin, and nothing else. It holds no data; whoever opens
-/// it brings a token.
+/// The page, with a policy that allows its own script and calls to its own origin only. It holds no data; the user pastes a
+/// token.
 fn page() -> Answer {
     let nonce = Uuid::new_v4().simple().to_string();
     let policy = format!(

@@ -1,4 +1,4 @@
-//! `POST /orders/{orderId}/invoices`: a pro-forma invoice for what is allocated or shipped and not yet invoiced.
+//! `POST /orders/{orderId}/invoices`: a pro-forma invoice for units that are allocated or shipped and not yet invoiced.
 
 use lambda_http::{Body, Request, Response};
 use shared::domain::invoices;
@@ -10,7 +10,7 @@ use shared::http::route::{Access, Matched, Route};
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::once;
 
-/// Its routes.
+/// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
     "POST",
     "/orders/{orderId}/invoices",
@@ -18,7 +18,7 @@ pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
     |endpoint, request| Box::pin(create(endpoint, request)),
 )];
 
-/// Serves one event.
+/// Serves one request.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     endpoint.serve(endpoint, ROUTES, request).await
 }

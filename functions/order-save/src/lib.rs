@@ -1,6 +1,6 @@
-//! `PATCH /orders/{orderId}`: saves the fields present, guarded by version. `POST /orders`: creates.
-//! `POST /orders/{orderId}/cancel`: gives back all that the order holds and ends it. Each is one keyed transaction; the
-//! compare-and-swap is `holdfast.save_order`.
+//! `POST /orders` creates an order; `PATCH /orders/{orderId}` saves the fields sent, with optimistic concurrency (the
+//! compare-and-swap is `holdfast.save_order`); `POST /orders/{orderId}/cancel` releases all its stock and ends it. Each is one
+//! keyed transaction.
 
 use lambda_http::{Body, Request, Response};
 use shared::domain::orders;
@@ -14,7 +14,7 @@ use shared::idempotency::once::once;
 
 const WRITES: Access = Access::Scope(Scope::OrdersWrite);
 
-/// Its routes.
+/// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Endpoint>] = &[
     Route::new("POST", "/orders", WRITES, |endpoint, request| Box::pin(create(endpoint, request))),
     Route::new("PATCH", "/orders/{orderId}", WRITES, |endpoint, request| Box::pin(save(endpoint, request))),
@@ -23,7 +23,7 @@ pub const ROUTES: &[Route<Endpoint>] = &[
     }),
 ];
 
-/// Serves one event.
+/// Serves one request.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     endpoint.serve(endpoint, ROUTES, request).await
 }

@@ -1,7 +1,7 @@
-//! The reads: `GET` of orders, SKUs, styles, customers and invoices, and of the system's health. Route → what to read →
-//! one message to the database, in which the document is rendered.
+//! The reads: `GET` of orders, SKUs, styles, customers, invoices and the system's health. Each is one statement, which renders
+//! the document.
 //!
-//! Never 304: allocation changes an order's body without changing its version.
+//! Never 304: an allocation changes an order's body but not its version.
 
 use lambda_http::{Body, Request, Response};
 use shared::domain::reads;
@@ -14,7 +14,7 @@ use shared::idempotency::endpoint::Endpoint;
 
 const READS: Access = Access::Scope(Scope::OrdersRead);
 
-/// Its routes.
+/// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Endpoint>] = &[
     Route::new("GET", "/health", Access::Open, |endpoint, _| Box::pin(health(endpoint))),
     Route::new("GET", "/orders", READS, |e, r| Box::pin(e.read(r, |r| reads::orders(r.query())))),
@@ -34,7 +34,7 @@ pub const ROUTES: &[Route<Endpoint>] = &[
     }),
 ];
 
-/// Serves one event.
+/// Serves one request.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     endpoint.serve(endpoint, ROUTES, request).await
 }

@@ -1,9 +1,8 @@
-//! The reaper: deletes what has served its time, in small statements, until nothing is left or its time is up.
+//! The reaper: deletes rows past their retention in small statements, until none is left or its time is up.
 //!
-//! Promises: no key younger than 24 h, no inbox row younger than 30 days, no outbox row that is pending, dead or
-//! discarded is ever deleted; it ends before its deadline and says whether there is more.
-//! Relies on: the indexes by age, so that a batch costs what it deletes, and the database's clock.
-//! Does not promise to delete everything in one run.
+//! Promises: deletes no idempotency key younger than 24 h, no inbox row younger than 30 days, and no outbox row that is
+//! pending, dead or discarded; ends before its deadline and reports whether rows are left.
+//! Relies on: indexes by age, so that a batch costs no more than what it deletes, and the database's clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,26 +15,31 @@ use shared::runtime::config::{ConfigError, DatabaseConfig, optional};
 use sqlx::Row;
 use tokio::time::Instant;
 
-/// Keys are promised to be kept this long.
+/// Promised by the API; also the default.
 const KEY_RETENTION_MIN_HOURS: i32 = 24;
-/// Senders repeat a webhook for days; within this time no repetition may be taken for new.
+/// Senders redeliver webhooks for days, and a redelivery must be seen as a duplicate; also the default.
 const INBOX_RETENTION_MIN_DAYS: i32 = 30;
+const OUTBOX_RETENTION_DAYS: i32 = 30;
+/// A year, and some time for a late audit.
+const SNAPSHOT_RETENTION_DAYS: i32 = 400;
+/// The function's time limit in template.yaml.
+const TIMEOUT_SECS: u64 = 60;
 
-/// How long things are kept.
+/// Retention by table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Recorded answers (`KEY_RETENTION_HOURS`, default and least 24).
+    /// `KEY_RETENTION_HOURS`: idempotency keys with their answers; at least 24.
     pub keys_hours: i32,
-    /// Received webhooks (`INBOX_RETENTION_DAYS`, default and least 30).
+    /// `INBOX_RETENTION_DAYS`: received webhooks; at least 30.
     pub inbox_days: i32,
-    /// Delivered outbox rows (`OUTBOX_RETENTION_DAYS`, default 30).
+    /// `OUTBOX_RETENTION_DAYS`: delivered outbox rows.
     pub outbox_days: i32,
-    /// Inventory snapshots (`SNAPSHOT_RETENTION_DAYS`, default 400: a year and what an auditor asks for late).
+    /// `SNAPSHOT_RETENTION_DAYS`: inventory snapshots.
     pub snapshot_days: i32,
 }
 
 impl Retention {
-    /// Keeps `keys_hours` and `inbox_days` at what is promised at least.
+    /// Raises values below the promised minimum, and logs that.
     pub fn new(keys_hours: i32, inbox_days: i32, outbox_days: i32, snapshot_days: i32) -> Self {
         let kept = Self {
             keys_hours: keys_hours.max(KEY_RETENTION_MIN_HOURS),
@@ -52,38 +56,39 @@ impl Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self::new(KEY_RETENTION_MIN_HOURS, INBOX_RETENTION_MIN_DAYS, 30, 400)
+        Self::new(
+            KEY_RETENTION_MIN_HOURS,
+            INBOX_RETENTION_MIN_DAYS,
+            OUTBOX_RETENTION_DAYS,
+            SNAPSHOT_RETENTION_DAYS,
+        )
     }
 }
 
-/// Parsed once at cold start.
+/// The environment, read once at cold start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The worker's database.
+    /// `WORKER_DATABASE_URL`, `DATABASE_POOLER`.
     pub database: DatabaseConfig,
-    /// How long things are kept.
+    /// Has variables of its own.
     pub retention: Retention,
-    /// The function's configured time, used where the runtime gives no usable deadline (`REAPER_TIMEOUT_SECONDS`,
-    /// default 60).
+    /// `REAPER_TIMEOUT_SECONDS`: the function's time limit, used where the runtime gives no usable deadline.
     pub timeout: Duration,
 }
 
 impl Config {
-    /// Reads `WORKER_DATABASE_URL`, `DATABASE_POOLER` and the variables named above.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// Reads the variables named above. The error names the one that is missing or wrong.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let usual = Retention::default();
+        let default = Retention::default();
         Ok(Self {
             database: DatabaseConfig::worker()?,
             retention: Retention::new(
-                optional("KEY_RETENTION_HOURS", usual.keys_hours)?,
-                optional("INBOX_RETENTION_DAYS", usual.inbox_days)?,
-                optional("OUTBOX_RETENTION_DAYS", usual.outbox_days)?,
-                optional("SNAPSHOT_RETENTION_DAYS", usual.snapshot_days)?,
+                optional("KEY_RETENTION_HOURS", default.keys_hours)?,
+                optional("INBOX_RETENTION_DAYS", default.inbox_days)?,
+                optional("OUTBOX_RETENTION_DAYS", default.outbox_days)?,
+                optional("SNAPSHOT_RETENTION_DAYS", default.snapshot_days)?,
             ),
-            timeout: Duration::from_secs(optional("REAPER_TIMEOUT_SECONDS", 60)?),
+            timeout: Duration::from_secs(optional("REAPER_TIMEOUT_SECONDS", TIMEOUT_SECS)?),
         })
     }
 }
@@ -91,9 +96,9 @@ impl Config {
 /// The sizes of a run; the defaults are the deployed ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Rows of one statement: some tens of milliseconds.
+    /// Rows of one statement, which takes some tens of milliseconds.
     pub batch: u64,
-    /// No statement begins later than this before the deadline: longer than the role's `statement_timeout`.
+    /// Least time from the start of a statement to the deadline: longer than the role's `statement_timeout`.
     pub margin: Duration,
 }
 
@@ -103,18 +108,18 @@ impl Default for Limits {
     }
 }
 
-/// What a run deleted, in rows.
+/// The rows that a run deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Recorded answers.
+    /// Of `idempotency_key`.
     pub keys: u64,
-    /// Received webhooks.
+    /// Of `webhook_inbox`.
     pub inbox: u64,
-    /// Delivered outbox rows.
+    /// Of `outbox`.
     pub outbox: u64,
-    /// Inventory snapshots.
+    /// Of `inventory_snapshot`.
     pub snapshots: u64,
-    /// Whether time was up before all was deleted.
+    /// Whether time was up before all were deleted.
     pub more: bool,
 }
 
@@ -126,10 +131,8 @@ enum Table {
     Snapshots,
 }
 
-/// One run. The tables take turns, so that a large one does not keep the others from being reaped.
-///
-/// # Errors
-/// When the database fails; what was deleted before stays deleted.
+/// One run. The tables take turns, batch by batch, so that a large one does not hold up the others. After an error the
+/// batches before it stay deleted.
 pub async fn run_once(
     db: &Db,
     retention: Retention,
@@ -160,7 +163,7 @@ pub async fn run_once(
     Ok(summary)
 }
 
-/// Deletes the oldest rows of a table that are past their time, at most `batch`; returns how many.
+/// Deletes the oldest rows past their retention, at most `batch`; returns how many.
 async fn delete_batch(db: &Db, table: Table, retention: Retention, batch: u64) -> Result<u64, DbError> {
     let (name, age) = match table {
         Table::Keys => ("idempotency_key", retention.keys_hours),
@@ -173,12 +176,9 @@ async fn delete_batch(db: &Db, table: Table, retention: Retention, batch: u64) -
     Ok(u64::try_from(row.try_get::<i64, _>("reap")?).unwrap_or(0))
 }
 
-/// One invocation; whatever the event says.
-///
-/// # Errors
-/// When the database fails.
+/// One invocation. The event's content does not matter.
 pub async fn handle(db: &Db, config: &Config, event: LambdaEvent<Value>) -> Result<Summary, DbError> {
-    // Local runtimes send a deadline of 1970: then the configured time counts from now.
+    // Local runtimes send a deadline of 1970: then the configured time counts.
     let deadline = UNIX_EPOCH + Duration::from_millis(event.context.deadline);
     let left = deadline.duration_since(SystemTime::now()).unwrap_or(config.timeout);
     let summary = run_once(db, config.retention, Limits::default(), Instant::now() + left).await?;

@@ -1,4 +1,4 @@
-//! The reaper's promises against a real database.
+//! The reaper's promises, tested against a real database.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Keys, inbox rows and outbox rows of each given age, `each` of every age; ages are intervals.
+/// Inserts `each` keys, inbox rows and outbox rows of every age; ages are intervals.
 async fn fill(db: &TestDb, ages: &[&str], each: usize) {
     let tenant = db.seed(Seed::default()).await.id;
     for (index, age) in ages.iter().enumerate() {
@@ -113,14 +113,14 @@ async fn it_works_in_batches_and_ends_in_its_time_with_more_to_do() {
     fill(&db, &["40 d"], 250).await;
     let worker = db.worker();
     let limits = Limits { batch: 100, margin: Duration::from_secs(8) };
-    // No time at all: nothing begins.
+    // No time: no statement starts.
     let nothing = run_once(&worker, Retention::default(), limits, Instant::now() + Duration::from_secs(7))
         .await
         .unwrap();
     assert_eq!(nothing, Summary { more: true, ..Summary::default() });
     assert_eq!(counts(&db).await, (250, 250, 250));
 
-    // Somebody holds up the inbox: its statement is cut off by the role's own limit, and the run fails in bounded time.
+    // The inbox is locked: the role's time-out cancels the statement, and the run fails in bounded time.
     let mut owner = db.owner().await;
     let mut lock = owner.begin().await.unwrap();
     sqlx::query("lock table webhook_inbox in access exclusive mode").execute(&mut *lock).await.unwrap();

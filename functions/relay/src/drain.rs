@@ -1,5 +1,5 @@
-//! The loop: settle what has ended, claim into the free slots, wait. One task owns the database connection; attempts
-//! run beside it.
+//! The loop of a relay: settle finished attempts, claim rows into free slots, wait. One task owns the database connection;
+//! attempts run as tasks beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,71 +14,68 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use uuid::Uuid;
 
-use crate::lanes::Lanes;
-use crate::parcels::{Carrier, Parcel, bundle};
+use crate::messages::{Clients, Message, messages_of};
+use crate::slots::Slots;
 use crate::times::BatchTimes;
 use crate::watermarks::Watermarks;
 use crate::{DrainError, Relay, Summary};
 
 /// Tries to settle a set before the drain gives up; `Db::run` reconnects within each.
 const SETTLE_TRIES: u32 = 3;
-/// Between two tries.
+/// Time to another connection, well within `Limits::settle`.
 const SETTLE_PAUSE: Duration = Duration::from_millis(300);
 
-/// After an idle poll that took t, wait this many times t, or `look_every` if that is longer.
+/// After an idle poll that took t, wait 4 t, or `poll_interval` if that is longer: polling takes a fifth of the time at most.
 const IDLE_POLL_PAUSES: u32 = 4;
-/// The same after a poll for lost rows, which have been lost for a while anyway.
+/// The same after a poll for lost rows, which are less urgent.
 const LOST_POLL_PAUSES: u32 = 10;
 
-/// Queues of ordered destinations that one sweep looks at.
+/// Ordered queues that one sweep visits.
 const SWEEP_STEPS: u32 = 200;
 
-/// An attempt that has ended.
 struct Ended {
-    parcel: Parcel,
+    message: Message,
     batch: u64,
     pushed: Pushed,
 }
 
-/// What a drain did, and whether it left something undone.
 pub(crate) struct Drained {
     pub(crate) summary: Summary,
-    pub(crate) more: bool,
+    /// Time was up before everything was done.
+    pub(crate) work_left: bool,
     pub(crate) times: BatchTimes,
 }
 
 struct Drain<'r> {
     relay: &'r Relay,
-    carrier: Arc<Carrier>,
+    clients: Arc<Clients>,
     summary: Summary,
-    lanes: Lanes,
-    under_way: JoinSet<Ended>,
+    slots: Slots,
+    attempts: JoinSet<Ended>,
     settlements: Vec<Settlement>,
     watermarks: Watermarks,
     times: BatchTimes,
-    /// What shops said their inventory items are, to be kept.
+    /// Inventory items to be stored.
     learned: Vec<LearnedItem>,
-    /// How far the sweep of ordered queues has come.
+    /// The ordered queue (destination, aggregate) that the sweep visited last.
     swept: (Uuid, Uuid),
-    /// Whether time was up before everything was done.
-    more: bool,
+    work_left: bool,
     /// The destination served last.
     after: Uuid,
-    /// Nothing is claimed from here on.
-    last_claim: Instant,
-    /// When to look for due rows: at once, until a claim comes back empty.
-    look_at: Instant,
-    /// Whether the last claim came back empty, and nothing has happened since that could have made rows due.
+    /// No claim from here on.
+    claim_deadline: Instant,
+    next_poll: Instant,
+    /// The last claim was empty, and nothing has made rows due since.
     idle: bool,
-    /// When to look for lost rows, though other work be under way.
-    lost_look_at: Instant,
-    /// Whether there was no lost row due when last looked, and nothing was claimed since.
+    /// When to poll for lost rows, whatever else is in flight.
+    next_lost_poll: Instant,
+    /// The last poll found no lost row, and nothing was claimed since.
     none_lost: bool,
 }
 
 pub(crate) async fn drain(
     relay: &Relay,
-    carrier: Carrier,
+    clients: Clients,
     watch: Duration,
     deadline: Instant,
 ) -> Result<Drained, DrainError> {
@@ -86,60 +83,60 @@ pub(crate) async fn drain(
     let limits = &relay.limits;
     let mut drain = Drain {
         relay,
-        carrier: Arc::new(carrier),
+        clients: Arc::new(clients),
         summary: Summary::default(),
-        lanes: Lanes::new(limits.in_flight, limits.in_flight_each),
-        under_way: JoinSet::new(),
+        slots: Slots::new(limits.in_flight, limits.in_flight_each),
+        attempts: JoinSet::new(),
         settlements: Vec::new(),
         watermarks: Watermarks::default(),
         times: BatchTimes::default(),
         learned: Vec::new(),
         swept: (Uuid::nil(), Uuid::nil()),
-        more: false,
+        work_left: false,
         after: Uuid::nil(),
-        last_claim: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
-        look_at: now,
+        claim_deadline: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
+        next_poll: now,
         idle: false,
-        // Other work first: a lost row that kills this relay too must not keep it from ever doing any.
-        lost_look_at: now + limits.look_every,
+        // Other work first: a lost row may kill this relay too.
+        next_lost_poll: now + limits.poll_interval,
         none_lost: false,
     };
-    let outcome = drain.turns(now + watch).await;
-    // Whatever stopped the turns: what is under way is awaited and settled.
+    let outcome = drain.run(now + watch).await;
+    // Also after an error: attempts in flight are awaited and settled.
     drain.finish().await?;
     outcome?;
-    Ok(Drained { summary: drain.summary, more: drain.more, times: drain.times })
+    Ok(Drained { summary: drain.summary, work_left: drain.work_left, times: drain.times })
 }
 
 impl Drain<'_> {
-    async fn turns(&mut self, watch_until: Instant) -> Result<(), DrainError> {
+    async fn run(&mut self, watch_until: Instant) -> Result<(), DrainError> {
         loop {
             self.collect_ended();
             self.settle().await?;
             let now = Instant::now();
-            if now >= self.last_claim {
-                // Where it only watched, or waited for a pace, another relay could do no more.
-                self.more = !self.idle || self.lanes.any_full();
+            if now >= self.claim_deadline {
+                // A relay that was idle, or waited for a rate limit, needs no helpers: they could do no more.
+                self.work_left = !self.idle || self.slots.any_full();
                 return Ok(());
             }
-            if now >= self.lost_look_at && self.lost_turn().await? {
+            if now >= self.next_lost_poll && self.recover_lost().await? {
                 continue;
             }
-            if now >= self.look_at && self.lanes.free() > 0 {
+            if now >= self.next_poll && self.slots.free() > 0 {
                 self.claim().await?;
                 continue;
             }
-            let alone = self.lanes.in_flight() == 0;
-            if alone && !self.none_lost {
-                self.lost_turn().await?;
+            let nothing_in_flight = self.slots.in_flight() == 0;
+            if nothing_in_flight && !self.none_lost {
+                self.recover_lost().await?;
                 continue;
             }
-            let mut wake_at = self.lost_look_at.min(self.last_claim);
-            if now < self.look_at {
-                wake_at = wake_at.min(self.look_at);
+            let mut wake_at = self.next_lost_poll.min(self.claim_deadline);
+            if now < self.next_poll {
+                wake_at = wake_at.min(self.next_poll);
             }
-            if !alone {
-                if let Ok(Some(ended)) = timeout_at(wake_at, self.under_way.join_next()).await {
+            if !nothing_in_flight {
+                if let Ok(Some(ended)) = timeout_at(wake_at, self.attempts.join_next()).await {
                     self.end(ended);
                 }
             } else if now >= watch_until {
@@ -150,16 +147,16 @@ impl Drain<'_> {
         }
     }
 
-    /// Claims a batch and starts all of it. After an empty one the next look is due a pause later.
+    /// Claims a batch and starts its attempts. After an empty claim the next poll comes after a pause.
     async fn claim(&mut self) -> Result<(), DbError> {
         let limits = &self.relay.limits;
         let (begun, db) = (Instant::now(), &self.relay.db);
-        let (busy, watermarks) = (self.lanes.busy(), self.watermarks.current(begun));
+        let (busy, watermarks) = (self.slots.busy(), self.watermarks.current(begun));
         let request = ClaimRequest {
-            slots: limits.batch.min(self.lanes.free()),
+            slots: limits.batch.min(self.slots.free()),
             after: self.after,
             busy: &busy,
-            room_each: self.lanes.room_each(),
+            room_each: self.slots.room_each(),
             watermarks: &watermarks,
             terms: self.terms(),
         };
@@ -167,54 +164,54 @@ impl Drain<'_> {
         self.after = after;
         self.idle = claimed.is_empty();
         if self.idle {
-            self.look_at = Instant::now() + limits.look_every.max(begun.elapsed() * IDLE_POLL_PAUSES);
+            self.next_poll = Instant::now() + limits.poll_interval.max(begun.elapsed() * IDLE_POLL_PAUSES);
             return Ok(());
         }
         self.watermarks.note(&claimed, begun);
         self.start(claimed, begun).await
     }
 
-    /// The turn of the rows that were lost with a relay: one of them, alone, since it may be what killed it. Returns
-    /// whether one was claimed. Other work then gets the next turn, and at least as much time as this one took.
-    async fn lost_turn(&mut self) -> Result<bool, DbError> {
+    /// Delivers one row whose lease expired, with nothing else in flight, since it may be what killed its relay. Returns
+    /// whether there was one. Other work then gets at least as much time as this took.
+    async fn recover_lost(&mut self) -> Result<bool, DbError> {
         let begun = Instant::now();
         self.none_lost = true;
         self.sweep_order().await?;
         let db = &self.relay.db;
         let lost = outbox::sweep_lost(db).await?;
-        self.lost_look_at = begun + self.relay.limits.look_every.max(begun.elapsed() * LOST_POLL_PAUSES);
+        self.next_lost_poll = begun + self.relay.limits.poll_interval.max(begun.elapsed() * LOST_POLL_PAUSES);
         self.summary.dead_lettered += u64::from(lost.dead_lettered.unsigned_abs());
         if !lost.lost_due {
             return Ok(false);
         }
         self.finish().await?;
-        if Instant::now() >= self.last_claim {
+        if Instant::now() >= self.claim_deadline {
             return Ok(false);
         }
-        let suspect = outbox::claim_lost(db, &self.lanes.troubled(), self.terms()).await?;
+        let suspect = outbox::claim_lost(db, &self.slots.unresponsive(), self.terms()).await?;
         if suspect.is_empty() {
             return Ok(false);
         }
         self.start(suspect, begun).await?;
         self.finish().await?;
-        self.look_now();
+        self.poll_now();
         let now = Instant::now();
-        self.lost_look_at = now + (now - begun);
+        self.next_lost_poll = now + (now - begun);
         Ok(true)
     }
 
-    /// Looks at some ordered queues, going round: a head that nobody woke is woken.
+    /// Visits the next ordered queues, round-robin, and wakes heads that no settlement woke.
     async fn sweep_order(&mut self) -> Result<(), DbError> {
         let (swept, woken) = outbox::sweep_order(&self.relay.db, self.swept, SWEEP_STEPS).await?;
         self.swept = swept.unwrap_or((Uuid::nil(), Uuid::nil()));
         if woken > 0 {
-            self.look_now();
+            self.poll_now();
         }
         Ok(())
     }
 
-    fn look_now(&mut self) {
-        (self.look_at, self.idle) = (Instant::now(), false);
+    fn poll_now(&mut self) {
+        (self.next_poll, self.idle) = (Instant::now(), false);
     }
 
     fn terms(&self) -> LeaseTerms {
@@ -226,47 +223,48 @@ impl Drain<'_> {
         }
     }
 
-    /// Starts all that was claimed. What a push or a mail is made of is read now, when the claim has committed.
+    /// Starts the attempts of claimed rows. Facts are read here, after the claim has committed.
     async fn start(&mut self, claimed: Vec<Claimed>, claimed_at: Instant) -> Result<(), DbError> {
         self.summary.claimed += claimed.len() as u64;
         self.none_lost = false;
-        let mut parcels = bundle(claimed);
-        let asks: Vec<i64> = parcels.iter().filter_map(Parcel::asks).collect();
-        if !asks.is_empty() {
-            let mut facts = outbox::facts(&self.relay.db, &asks).await?;
-            parcels.iter_mut().for_each(|parcel| parcel.inform(&mut facts));
+        let mut messages = messages_of(claimed);
+        let ids: Vec<i64> = messages.iter().filter_map(Message::needs_facts_of).collect();
+        if !ids.is_empty() {
+            let mut facts = outbox::facts(&self.relay.db, &ids).await?;
+            messages.iter_mut().for_each(|message| message.take_facts(&mut facts));
         }
-        let batch = self.times.begin(claimed_at, parcels.len());
-        for parcel in parcels {
-            self.lanes.start(parcel.newest.destination_id);
-            let (carrier, now) = (Arc::clone(&self.carrier), self.relay.ambient.now);
-            self.under_way.spawn(async move {
-                let pushed = carrier.carry(&parcel, now()).await;
-                Ended { parcel, batch, pushed }
+        let batch = self.times.begin(claimed_at, messages.len());
+        for message in messages {
+            self.slots.start(message.newest.destination_id);
+            let (clients, now) = (Arc::clone(&self.clients), self.relay.ambient.now);
+            self.attempts.spawn(async move {
+                let pushed = clients.send(&message, now()).await;
+                Ended { message, batch, pushed }
             });
         }
         Ok(())
     }
 
     fn collect_ended(&mut self) {
-        while let Some(ended) = self.under_way.try_join_next() {
+        while let Some(ended) = self.attempts.try_join_next() {
             self.end(ended);
         }
     }
 
     fn end(&mut self, ended: Result<Ended, JoinError>) {
-        let Ended { parcel, batch, pushed } = match ended {
+        let Ended { message, batch, pushed } = match ended {
             Ok(ended) => ended,
-            // A panic in an attempt ends the relay, as it does where panics abort: its row is then claimed alone.
+            // A panic ends the relay, as in release builds, where panics abort. The row's lease expires; then it is claimed
+            // alone.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
-        let newest = &parcel.newest;
+        let newest = &message.newest;
         self.times.end(batch, Instant::now());
         let answered = !matches!(pushed.attempt, Attempt::NoAnswer { .. });
-        // Changes of a SKU that came while it was being pushed were not claimable until now.
-        let waited_for = newest.kind == DestinationKind::ShopifyInventory;
-        if self.lanes.end(newest.destination_id, answered) || waited_for {
-            self.look_now();
+        // Rows of this SKU that came during the push become claimable now.
+        let unblocks_sku = newest.kind == DestinationKind::ShopifyInventory;
+        if self.slots.end(newest.destination_id, answered) || unblocks_sku {
+            self.poll_now();
         }
         if let Some(item) = pushed.learned {
             self.learned.push(LearnedItem {
@@ -276,7 +274,7 @@ impl Drain<'_> {
                 inventory_item_id: item,
             });
         }
-        for id in &parcel.rows {
+        for id in &message.rows {
             let transition = self.transition(&pushed.attempt);
             self.settlements.push(Settlement { id: *id, token: newest.token, transition });
         }
@@ -285,19 +283,19 @@ impl Drain<'_> {
     fn transition(&self, attempt: &Attempt) -> Transition {
         let (error, retry_after, pause) = match attempt {
             Attempt::Delivered => return Transition::Delivered,
-            Attempt::Gone { error } => return Transition::Gone { error: error.clone() },
-            Attempt::Rejected { error } => return Transition::Rejected { error: error.clone() },
-            Attempt::Refused { error, retry_after } => (error, *retry_after, None),
+            Attempt::Gone(error) => return Transition::Gone(error.clone()),
+            Attempt::Rejected(error) => return Transition::Rejected(error.clone()),
+            Attempt::Failed { error, retry_after } => (error, *retry_after, None),
             Attempt::Throttled { error, wait } => (error, Some(*wait), Some(*wait)),
-            Attempt::NoAnswer { error } | Attempt::Unsendable { error } => (error, None, None),
+            Attempt::NoAnswer(error) | Attempt::Unsendable(error) => (error, None, None),
         };
         let jitter = (self.relay.ambient.jitter)();
         Transition::Failed { error: error.clone(), jitter, retry_after, pause }
     }
 
-    /// Waits for all that is under way and settles it as it ends.
+    /// Waits for all attempts in flight and settles them as they end.
     async fn finish(&mut self) -> Result<(), DbError> {
-        while let Some(ended) = self.under_way.join_next().await {
+        while let Some(ended) = self.attempts.join_next().await {
             self.end(ended);
             self.collect_ended();
             self.settle().await?;
@@ -323,22 +321,21 @@ impl Drain<'_> {
                 Err(error) => return Err(error),
             }
         };
-        if settled.refused > 0 {
-            tracing::warn!(rows = settled.refused, "results refused: the lease had run out");
+        if settled.stale > 0 {
+            tracing::warn!(rows = settled.stale, "not settled: the lease had expired");
         }
         if settled.woken {
-            self.look_now();
+            self.poll_now();
         }
         self.summary.delivered += settled.delivered;
         self.summary.failed += settled.failed;
         self.summary.dead_lettered += settled.dead_lettered;
         self.summary.disabled += settled.disabled;
         self.summary.recovered += settled.recovered;
-        self.keep_learned().await
+        self.store_learned().await
     }
 
-    /// Keeps what shops said their inventory items are.
-    async fn keep_learned(&mut self) -> Result<(), DbError> {
+    async fn store_learned(&mut self) -> Result<(), DbError> {
         for item in std::mem::take(&mut self.learned) {
             shopify_items::learn(&self.relay.db, &item).await?;
         }

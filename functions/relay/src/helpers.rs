@@ -1,35 +1,35 @@
-//! More relays when one is not enough: one-time invocations for the next minute.
+//! Helpers: additional relays for the next minute, when one is not enough.
 
-use aws::scheduler::{Asked, Scheduler};
+use aws::scheduler::{Scheduled, Scheduler};
 use jiff::Timestamp;
 use serde_json::json;
 
-/// Whom a relay may ask for help.
+/// Access to one-time relays.
 #[derive(Clone, Debug)]
 pub struct Helpers {
-    /// Invokes relays.
+    /// Its target is the relay.
     pub scheduler: Scheduler,
-    /// At most so many in a minute, whoever asks.
+    /// Most helpers in a minute, of all relays together.
     pub max: u32,
 }
 
-/// Rows that a relay is taken to deliver, where it delivered fewer than that itself.
-const LEAST_CAPACITY: u64 = 500;
+/// Rows that one helper is expected to deliver, if this relay did not deliver more.
+const MIN_CAPACITY: u64 = 500;
 
 impl Helpers {
-    /// Asks for as many relays as `due` rows need beside the next scheduled one, given that this one delivered
-    /// `delivered`. The names come from the minute, so relays that ask side by side ask for the same ones. A failure is
-    /// logged: the rows wait for the next minute.
+    /// Schedules as many helpers as `due` rows need, given that this relay delivered `delivered`. Names contain the minute,
+    /// so relays that ask at the same time share their helpers. A failure is only logged: the rows wait for the next
+    /// scheduled relay.
     pub async fn ask(&self, due: u64, delivered: u64, now: Timestamp) {
         let minute = now.as_second().div_euclid(60) + 1;
         for number in 1..=wanted(due, delivered, self.max) {
             let name = format!("holdfast-relay-{minute}-{number}");
             let Ok(at) = Timestamp::from_second(minute * 60) else { return };
             match self.scheduler.once_at(&name, at, &json!({"helper": number})).await {
-                Ok(Asked::Now) => tracing::info!(name, due, "asked for a helper"),
-                Ok(Asked::Before) => tracing::info!(name, "a helper was asked for before"),
+                Ok(Scheduled::Created) => tracing::info!(name, due, "helper scheduled"),
+                Ok(Scheduled::AlreadyThere) => tracing::info!(name, "helper already scheduled"),
                 Err(error) => {
-                    tracing::warn!(%error, "no helper");
+                    tracing::warn!(%error, "no helper scheduled");
                     return;
                 }
             }
@@ -38,7 +38,7 @@ impl Helpers {
 }
 
 fn wanted(due: u64, delivered: u64, max: u32) -> u32 {
-    let needed = due.div_ceil(delivered.max(LEAST_CAPACITY));
+    let needed = due.div_ceil(delivered.max(MIN_CAPACITY));
     u32::try_from(needed).unwrap_or(u32::MAX).min(max)
 }
 

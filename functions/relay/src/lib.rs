@@ -1,19 +1,17 @@
-//! The relay: delivers what the outbox owes. An invocation is one drain, batches until nothing is due, then looks
-//! again every second until its time is nearly up.
+//! The relay: delivers the events of the outbox. An invocation is one drain: it delivers batches until nothing is due, then
+//! polls every second until its time is nearly up.
 //!
-//! Relies on: [`shared::delivery::outbox`] for claims, [`shared::delivery::settlement`] for results, [`shared::delivery::attempt`] and its like for
-//! single attempts.
-//! Promises: at least one delivery of every event, under a stable id; a slow or dead destination does not hold up
-//! another; no transaction is open during a call; nothing is claimed that could not be settled before the deadline;
-//! an event that kills its relay is dead-lettered alone, and a relay that is killed by something else costs no event.
-//! an ordered destination gets an aggregate's events one after the other; a destination that keeps failing is left
-//! alone and probed.
-//! Does not promise an order among events elsewhere, nor a single delivery.
+//! Promises: at-least-once delivery of every event under a stable message id. A slow or dead destination does not hold up
+//! others; one that keeps failing is paused by its circuit breaker and probed. An ordered destination gets the events of an
+//! aggregate one after the other. No transaction is open during a call; nothing is claimed that could not be settled before
+//! the deadline. An event that kills its relay becomes a dead letter without taking others with it.
+//! Relies on: [`shared::delivery`] for claims, settlements and single attempts.
+//! Does not promise a single delivery, nor an order at other destinations.
 
 mod drain;
 mod helpers;
-mod lanes;
-mod parcels;
+mod messages;
+mod slots;
 mod times;
 mod watermarks;
 
@@ -37,39 +35,42 @@ use shared::runtime::metrics::{Line, Unit};
 use tokio::time::Instant;
 
 use crate::drain::Drained;
-use crate::parcels::Carrier;
+use crate::messages::Clients;
 
-/// Parsed once at cold start.
+/// Nearly the minute between two scheduled invocations.
+const WATCH_SECS: u64 = 50;
+/// The function's time limit in template.yaml.
+const TIMEOUT_SECS: u64 = 60;
+/// 0: none.
+const MAX_HELPERS: u32 = 4;
+
+/// The environment, read once at cold start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The worker's database.
+    /// `WORKER_DATABASE_URL`, `DATABASE_POOLER`.
     pub database: DatabaseConfig,
-    /// How long an invocation keeps looking for new events (`RELAY_WATCH_SECONDS`, default 50; 0: drain and end).
+    /// `RELAY_WATCH_SECONDS`: how long an invocation polls for new events; 0: drain and end.
     pub watch: Duration,
-    /// The function's configured time, used where the runtime gives no usable deadline (`RELAY_TIMEOUT_SECONDS`,
-    /// default 60).
+    /// `RELAY_TIMEOUT_SECONDS`: the function's time limit, used where the runtime gives no usable deadline.
     pub timeout: Duration,
-    /// Where destinations may be (`DESTINATION_ALLOW`).
+    /// `DESTINATION_ALLOW`.
     pub guard: Guard,
-    /// Whether AWS is there to send mails and to invoke helpers (`AWS_REGION`, which Lambda sets).
+    /// Whether `AWS_REGION` is set, as Lambda does: without it no mail and no helpers.
     pub aws: bool,
-    /// Most helpers in a minute (`RELAY_MAX_HELPERS`, default 4; 0: none).
+    /// `RELAY_MAX_HELPERS`: most helpers in a minute.
     pub max_helpers: u32,
 }
 
 impl Config {
-    /// Reads `WORKER_DATABASE_URL`, `DATABASE_POOLER` and the variables named above.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// Reads the variables named above. The error names the one that is missing or wrong.
     pub fn from_env() -> Result<Self, ConfigError> {
         Ok(Self {
             database: DatabaseConfig::worker()?,
-            watch: Duration::from_secs(optional("RELAY_WATCH_SECONDS", 50)?),
-            timeout: Duration::from_secs(optional("RELAY_TIMEOUT_SECONDS", 60)?),
+            watch: Duration::from_secs(optional("RELAY_WATCH_SECONDS", WATCH_SECS)?),
+            timeout: Duration::from_secs(optional("RELAY_TIMEOUT_SECONDS", TIMEOUT_SECS)?),
             guard: Guard::from_env()?,
             aws: !optional("AWS_REGION", String::new())?.is_empty(),
-            max_helpers: optional("RELAY_MAX_HELPERS", 4)?,
+            max_helpers: optional("RELAY_MAX_HELPERS", MAX_HELPERS)?,
         })
     }
 }
@@ -79,22 +80,21 @@ impl Config {
 pub struct Limits {
     /// Rows of one claim.
     pub batch: usize,
-    /// Attempts under way at once, of all destinations.
+    /// Attempts in flight, of all destinations.
     pub in_flight: usize,
-    /// Attempts under way at once to one destination: well below `in_flight`, so that one that hangs leaves room.
+    /// Attempts in flight to one destination: well below `in_flight`, so that one that hangs leaves slots for others.
     pub in_flight_each: usize,
-    /// A whole attempt, connecting included.
+    /// Time limit of an attempt, connecting included.
     pub attempt: Duration,
-    /// What is set aside for settling after the last attempt. Nothing is claimed later than an attempt and this
-    /// before the deadline.
+    /// Time to settle the last attempt: the last claim comes no later than `attempt` and this before the deadline.
     pub settle: Duration,
-    /// How long a claim holds. Must outlast `attempt` and `settle`; the rest is the room for a pause of the process.
+    /// Must outlast `attempt` and `settle`; the rest allows for a pause of the process.
     pub lease: Duration,
-    /// What the backoff's 2^attempts is counted in.
+    /// Unit of the backoff 2^attempts.
     pub retry_unit: Duration,
-    /// Between two looks while nothing is due.
-    pub look_every: Duration,
-    /// When a destination is left alone.
+    /// Least time between two polls while nothing is due.
+    pub poll_interval: Duration,
+    /// When a failing destination is paused.
     pub breaker: BreakerTerms,
 }
 
@@ -108,7 +108,7 @@ impl Default for Limits {
             settle: Duration::from_secs(2),
             lease: Duration::from_secs(30),
             retry_unit: Duration::from_secs(1),
-            look_every: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
             breaker: BreakerTerms {
                 after: 20,
                 pause: Duration::from_secs(10),
@@ -118,15 +118,15 @@ impl Default for Limits {
     }
 }
 
-/// More rows than this are not counted.
+/// The metric counts due rows up to this number.
 const BACKLOG_MAX: u32 = 20_000;
 
-/// What a drain takes from its surroundings. The time of leases and due rows is the database's.
+/// Clock and randomness, replaced in tests. Leases and due times go by the database's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Ambient {
-    /// What attempts are signed with and HTTP dates are compared with.
+    /// The time of signatures and HTTP dates.
     pub now: fn() -> Timestamp,
-    /// 1.0 … 1.5: spreads the next tries.
+    /// Factor of the backoff, 1.0 … 1.5.
     pub jitter: fn() -> f64,
 }
 
@@ -136,19 +136,19 @@ impl Default for Ambient {
     }
 }
 
-/// What an invocation did, in rows.
+/// The answer of an invocation, in rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// Attempts begun.
+    /// Rows claimed, each for one attempt.
     pub claimed: u64,
-    /// Delivered and settled.
+    /// Settled as delivered.
     pub delivered: u64,
-    /// Attempts that failed and were settled, the last ones of dead letters among them.
+    /// Settled as failed, dead letters included.
     pub failed: u64,
-    /// Dead-lettered: failed for the last time, refused for good, or lost with a relay for the last time.
+    /// New dead letters: rejected, or out of attempts, also by the death of a relay.
     pub dead_lettered: u64,
-    /// Destinations that are left alone since: their breaker opened, or they are gone.
+    /// Destinations whose breaker opened, or that are gone.
     #[serde(skip)]
     pub disabled: u64,
     /// Destinations whose breaker closed.
@@ -156,10 +156,10 @@ pub struct Summary {
     pub recovered: u64,
 }
 
-/// Why a drain ended early. What it had claimed and not settled is claimed again when its lease is over.
+/// Why a drain ended early. Rows that it claimed and did not settle are claimed again when their lease has expired.
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
-    /// The database failed.
+    /// Also after reconnects.
     #[error("the outbox cannot be reached: {0}")]
     Database(#[from] DbError),
     /// TLS cannot be set up.
@@ -167,32 +167,29 @@ pub enum DrainError {
     Client(#[from] reqwest::Error),
 }
 
-/// A sandbox's relay.
+/// The state of one sandbox.
 pub struct Relay {
     db: Db,
-    /// Its sizes and times.
+    /// Sizes and times of a drain.
     pub limits: Limits,
-    /// Its surroundings.
+    /// Clock and randomness.
     pub ambient: Ambient,
-    /// Where destinations may be.
+    /// Admits addresses of destinations.
     pub guard: Guard,
-    /// Sends mails; without one, mails fail.
+    /// `None`: mail fails.
     pub mailer: Option<Mailer>,
-    /// Whom to ask when there is more to do than time; without them, nobody.
+    /// `None`: no helpers are scheduled.
     pub helpers: Option<Helpers>,
 }
 
 impl Relay {
-    /// The deployed relay.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// The deployed relay. The error names the variable that is missing or wrong.
     pub async fn new(config: &Config) -> Result<Self, ConfigError> {
         let db =
             Db::new(&config.database).map_err(|_| ConfigError::new("WORKER_DATABASE_URL", "is wrong"))?;
         let mut relay = Self::with(db, Limits::default(), Ambient::default());
         relay.guard = config.guard.clone();
-        // Without a region the SDK would look for one on the network.
+        // Without a region the SDK would search the network for one.
         if config.aws {
             let aws = aws_config().await;
             relay.mailer = Some(Mailer::from_env(&aws)?);
@@ -203,27 +200,24 @@ impl Relay {
         Ok(relay)
     }
 
-    /// A relay with limits and surroundings of its own, for public destinations, without mails and helpers.
+    /// A relay for public destinations only, without mail and helpers.
     pub fn with(db: Db, limits: Limits, ambient: Ambient) -> Self {
         Self { db, limits, ambient, guard: Guard::default(), mailer: None, helpers: None }
     }
 
-    /// One drain; then looks again until `watch` is over. Ends in any case before `deadline`.
-    ///
-    /// # Errors
-    /// When the database stays away.
+    /// One drain, which polls until `watch` is over. Ends before `deadline` in any case.
     pub async fn run_once(&self, watch: Duration, deadline: Instant) -> Result<Summary, DrainError> {
-        // Made here and not at cold start: connections that lay through a freeze are dead.
+        // Not at cold start: connections that were open when a sandbox froze are dead.
         let sender = Sender::new(self.limits.attempt, self.guard.clone())?;
-        let carrier = Carrier { sender, mailer: self.mailer.clone() };
-        let drained = drain::drain(self, carrier, watch, deadline).await?;
+        let clients = Clients { sender, mailer: self.mailer.clone() };
+        let drained = drain::drain(self, clients, watch, deadline).await?;
         self.conclude(&drained).await;
         Ok(drained.summary)
     }
 
-    /// Tells how it went, and asks for help where time was up before the work was done. Nothing depends on it.
+    /// Writes the metrics, and schedules helpers where time was up before the work was done. No delivery depends on it.
     async fn conclude(&self, drained: &Drained) {
-        let Drained { summary, more, times } = drained;
+        let Drained { summary, work_left, times } = drained;
         let db = &self.db;
         let backlog = outbox::backlog(db, BACKLOG_MAX).await;
         let (due, oldest_age_secs) = match backlog {
@@ -244,16 +238,13 @@ impl Relay {
             .with("OldestPendingAge", Unit::Seconds, oldest_age_secs)
             .with_all("BatchTime", Unit::Milliseconds, times.done_ms())
             .write();
-        if let Some(helpers) = self.helpers.as_ref().filter(|_| *more) {
+        if let Some(helpers) = self.helpers.as_ref().filter(|_| *work_left) {
             helpers.ask(due, summary.delivered, (self.ambient.now)()).await;
         }
     }
 }
 
-/// One invocation. The event is `{}`, a schedule's, or `{"watchSeconds":n}`.
-///
-/// # Errors
-/// When the drain ended early.
+/// One invocation. The event may be `{"watchSeconds":n}`; any other, like that of a schedule, means the configured time.
 pub async fn handle(
     relay: &Relay,
     config: &Config,
@@ -269,8 +260,7 @@ pub async fn handle(
     Ok(summary)
 }
 
-/// Time until the invocation's deadline. Local runtimes send one that lies in the past (600,000 ms after 1970): then
-/// the configured time counts from now.
+/// Time to the invocation's deadline. Local runtimes send one of 1970 (600,000 ms): then the configured time counts.
 fn remaining(deadline_ms: u64, now: SystemTime, configured: Duration) -> Duration {
     let deadline = UNIX_EPOCH + Duration::from_millis(deadline_ms);
     match deadline.duration_since(now) {

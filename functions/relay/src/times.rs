@@ -1,11 +1,11 @@
-//! How long batches take, from their claim to their last answer.
+//! Times of batches, from the claim to the last answer, for the metrics.
 
 use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-/// Kept for the metrics of one invocation.
-const MOST: usize = 100;
+/// One EMF metric of a line holds at most 100 values.
+const MAX_TIMES: usize = 100;
 
 #[derive(Default)]
 pub(crate) struct BatchTimes {
@@ -15,21 +15,21 @@ pub(crate) struct BatchTimes {
 }
 
 impl BatchTimes {
-    /// A batch of so many parcels; its number.
-    pub(crate) fn begin(&mut self, claimed_at: Instant, parcels: usize) -> u64 {
+    /// Returns the number of the new batch.
+    pub(crate) fn begin(&mut self, claimed_at: Instant, messages: usize) -> u64 {
         self.last += 1;
-        self.under_way.insert(self.last, (claimed_at, parcels));
+        self.under_way.insert(self.last, (claimed_at, messages));
         self.last
     }
 
-    /// One parcel of it has ended.
+    /// Ends one message of a batch.
     pub(crate) fn end(&mut self, batch: u64, now: Instant) {
         let Some((begun, left)) = self.under_way.get_mut(&batch) else { return };
         *left -= 1;
         if *left == 0 {
             let took_ms = (now - *begun).as_secs_f64() * 1000.0;
             self.under_way.remove(&batch);
-            if self.done_ms.len() < MOST {
+            if self.done_ms.len() < MAX_TIMES {
                 self.done_ms.push(took_ms);
             }
         }

@@ -1,4 +1,4 @@
-//! Many destinations, and an old snapshot that somebody holds. A program of its own, so that nothing runs beside what is timed.
+//! Many destinations, and an old open snapshot. A program of its own, so that nothing else runs during measurements.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "relay/support.rs"]
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use support::{Partner, drain, relay, until};
 
-/// Held by the one that is being timed.
+/// Held by the test that is measuring.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]
@@ -45,8 +45,8 @@ async fn ten_thousand_idle_destinations_cost_nothing() {
     assert!(took[1] < took[0] * 3 + Duration::from_millis(200), "{took:?}");
 }
 
-/// Claims and settles `count` events of one destination by the relay's own statements, `batch` at a time, each claim from
-/// where the one before found its rows; how long each claim took.
+/// Claims and settles `count` events of one destination with the relay's statements, `batch` at a time, each claim from the
+/// watermark of the one before. Returns the time of each claim.
 async fn claim_and_settle(db: &TestDb, count: usize, batch: usize) -> Vec<Duration> {
     let worker = db.worker();
     let terms =
@@ -78,10 +78,10 @@ async fn claim_and_settle(db: &TestDb, count: usize, batch: usize) -> Vec<Durati
     took
 }
 
-/// Blocks that a whole drain of 2,000 events looks at, by the server's count: unlike time, the same on a busy machine.
+/// Blocks that a drain of 2,000 events reads, by the server's statistics: unlike time, the same on a busy machine.
 async fn blocks_of_a_drain(db: &TestDb, tenant: &Tenant) -> i64 {
     let blocks = async || {
-        // A session's count is told when it ends.
+        // A session reports its statistics when it ends.
         until(db, "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
         db.scalar::<i64>(
             "select blks_hit + blks_read from pg_stat_database where datname = current_database()",
@@ -96,11 +96,10 @@ async fn blocks_of_a_drain(db: &TestDb, tenant: &Tenant) -> i64 {
     blocks().await - before
 }
 
-/// The held snapshot keeps every version of every delivered row, and so their entries at the beginning of the index of what
-/// is pending. A claim that walked over them would take the longer the more was delivered (a hundred times as long after
-/// these 100,000); the relay's watermarks let it begin behind them, and what must walk over them (the first claim of a drain,
-/// the looks for lost rows) is done the more seldom the longer it takes. Autovacuum may come between or not: it can
-/// remove nothing while the snapshot is held.
+/// The open snapshot keeps every version of every delivered row, and so dead entries at the beginning of the index of pending
+/// rows. A claim that read them would slow down with every delivery (a hundred times after these 100,000). With watermarks a
+/// claim begins behind them. What must read them (the first claim of a drain, polls for lost rows) runs less often the longer
+/// it takes. Autovacuum makes no difference: it can remove nothing while the snapshot is open.
 #[tokio::test]
 async fn while_an_old_snapshot_is_held_claims_stay_quick_and_are_as_before_when_it_is_gone() {
     let _alone = ALONE.lock().await;
@@ -108,7 +107,7 @@ async fn while_an_old_snapshot_is_held_claims_stay_quick_and_are_as_before_when_
     let tenant = db.seed(Seed::default()).await;
     let partner = Partner::content().await;
     db.destination(&tenant, &partner.url, &["*"]).await;
-    // A claim of 20, by the clock: the fifth quickest of a hundred, since others use this machine too.
+    // The time of a claim of 20: the fifth quickest of a hundred, since other programs use this machine, too.
     let round = async || {
         db.emit(&tenant, 2_000).await;
         let mut claims = claim_and_settle(&db, 2_000, 20).await;
@@ -123,7 +122,7 @@ async fn while_an_old_snapshot_is_held_claims_stay_quick_and_are_as_before_when_
         db.emit(&tenant, 10_000).await;
         claim_and_settle(&db, 10_000, 2_000).await;
     }
-    // A drain walks over the dead some six times, whatever it delivers; without watermarks it would, twice for each claim.
+    // A drain reads the dead entries about six times in all; without watermarks it would, twice for each claim.
     let during = round().await;
     held.let_go().await;
     db.execute("vacuum outbox").await;

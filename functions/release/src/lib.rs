@@ -1,5 +1,5 @@
-//! `POST /orders/{orderId}/release`: gives promised stock back. The multi-statement variant of the mechanism that allocate
-//! uses in one statement: claim; the work in the open transaction; record and commit.
+//! `POST /orders/{orderId}/release`: gives promised stock back, by the multi-statement variant of what allocate does in one
+//! statement: claim; the work in the open transaction; record and commit.
 
 use lambda_http::{Body, Request, Response};
 use shared::domain::stock;
@@ -10,7 +10,7 @@ use shared::http::route::{Access, Matched, Route};
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::once;
 
-/// Its routes.
+/// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
     "POST",
     "/orders/{orderId}/release",
@@ -18,7 +18,7 @@ pub const ROUTES: &[Route<Endpoint>] = &[Route::new(
     |endpoint, request| Box::pin(release(endpoint, request)),
 )];
 
-/// Serves one event.
+/// Serves one request.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     endpoint.serve(endpoint, ROUTES, request).await
 }

@@ -1,7 +1,7 @@
-//! `POST /webhooks/shopify`: channel orders and their refunds, and what Shopify asks of every app.
+//! `POST /webhooks/shopify`: channel orders, their refunds, and the privacy topics that Shopify requires of every app.
 //!
-//! What an event says is `shared::webhooks::shopify`; what it comes to is `holdfast.apply_shopify`: each line once, in whatever
-//! order.
+//! `shared::webhooks::shopify` reads an event; `holdfast.apply_shopify` applies its effect: each line once, in any order of
+//! arrival.
 
 use std::time::Duration;
 
@@ -15,22 +15,21 @@ use shared::webhooks::reading::Reading;
 use shared::webhooks::shopify;
 use shared::webhooks::signature::{self, Secrets};
 
-/// Shopify waits 5 s, its connecting included.
+/// Shopify waits 5 s, connecting included.
 const DEADLINE: Duration = Duration::from_millis(4_500);
+/// As for texts in a body (`webhooks::reading`).
+const HEADER_MAX_BYTES: usize = 255;
 
-/// A sandbox's state.
+/// The state of one sandbox.
 pub struct Webhook {
-    /// Database and clock.
+    /// Database, clock and time limit.
     pub receiver: Receiver,
-    /// `SHOPIFY_WEBHOOK_SECRET`: the app's client secret; the old one too for an hour after a rotation.
+    /// `SHOPIFY_WEBHOOK_SECRET`: the app's client secret; after a rotation the old one, too, for an hour.
     pub secrets: Secrets,
 }
 
 impl Webhook {
-    /// From the environment, with the connection opened.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// From the environment, with the connection opened. The error names the variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
         let secrets = Secrets::from_env("SHOPIFY_WEBHOOK_SECRET")?;
         let receiver = Receiver { deadline: DEADLINE, ..Receiver::cold_start().await? };
@@ -38,7 +37,7 @@ impl Webhook {
     }
 }
 
-/// Its routes.
+/// Method, path and handler.
 pub const ROUTES: &[Route<Webhook>] =
     &[Route::new("POST", "/webhooks/shopify", Access::Signature, |webhook, request| {
         Box::pin(receive(webhook, request))
@@ -54,14 +53,14 @@ async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Pro
     if !signature::shopify(&webhook.secrets, &incoming.headers, &incoming.body) {
         return Err(Problem::bad_signature());
     }
-    // Shopify always says who, what and which delivery: without these it was not Shopify who sent it.
+    // Shopify always sends topic, shop and webhook id: a delivery without them is not from Shopify.
     let header = |name: &str| {
         let value = incoming.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-        value.filter(|value| (1..=255).contains(&value.len())).ok_or_else(Problem::bad_signature)
+        value.filter(|value| (1..=HEADER_MAX_BYTES).contains(&value.len())).ok_or_else(Problem::bad_signature)
     };
     let topic = header("x-shopify-topic")?;
     let provider = format!("shopify:{}", header("x-shopify-shop-domain")?.to_lowercase());
-    // The event id of the same name names the merchant's action, which several topics tell of.
+    // Not `x-shopify-event-id`: that is the id of the merchant's action, which several topics share.
     let webhook_id = header("x-shopify-webhook-id")?;
     let delivery = Delivery {
         provider: &provider,

@@ -1,6 +1,7 @@
 //! `POST /webhooks/stripe`: payments, refunds and disputes of our invoices.
 //!
-//! What an event says is `shared::webhooks::stripe`; what it comes to is `holdfast.apply_stripe`: each fact once, in whatever order.
+//! `shared::webhooks::stripe` reads an event; `holdfast.apply_stripe` applies its effect: each fact once, in any order of
+//! arrival.
 
 use std::str::FromStr;
 
@@ -13,22 +14,22 @@ use shared::webhooks::inbox::{Delivery, Receiver, received};
 use shared::webhooks::signature::{self, Secrets};
 use shared::webhooks::stripe;
 
-/// A sandbox's state.
+/// The state of one sandbox.
 pub struct Webhook {
-    /// Database and clock.
+    /// Database, clock and time limit.
     pub receiver: Receiver,
-    /// `STRIPE_WEBHOOK_SECRET`: one per endpoint, several while one is rolled.
+    /// `STRIPE_WEBHOOK_SECRET`: one per endpoint, several during a rotation.
     pub secrets: Secrets,
     /// `STRIPE_LIVEMODE`.
     pub livemode: Livemode,
 }
 
-/// Which of Stripe's two worlds this stack belongs to.
+/// Which of Stripe's events this stack processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Livemode {
-    /// Real money: test events touch nothing.
+    /// Real money; test events change nothing.
     Live,
-    /// Test events only.
+    /// Test events; real money changes nothing.
     Test,
     /// Both, for development.
     Any,
@@ -57,10 +58,8 @@ impl Livemode {
 }
 
 impl Webhook {
-    /// From the environment, with the connection opened. Where `STRIPE_LIVEMODE` is not given, only real money counts.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// From the environment, with the connection opened; without `STRIPE_LIVEMODE` only real money counts. The error names the
+    /// variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
         let secrets = Secrets::from_env("STRIPE_WEBHOOK_SECRET")?;
         let livemode = optional("STRIPE_LIVEMODE", Livemode::Live)?;
@@ -68,7 +67,7 @@ impl Webhook {
     }
 }
 
-/// Its routes.
+/// Method, path and handler.
 pub const ROUTES: &[Route<Webhook>] =
     &[Route::new("POST", "/webhooks/stripe", Access::Signature, |webhook, request| {
         Box::pin(receive(webhook, request))

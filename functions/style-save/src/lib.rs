@@ -1,4 +1,4 @@
-//! `PATCH /styles/{styleId}`: saves a style's prices, guarded by version, by the protocol of order saves.
+//! `PATCH /styles/{styleId}`: saves a style's prices with optimistic concurrency, as order-save does.
 
 use lambda_http::{Body, Request, Response};
 use shared::domain::styles;
@@ -9,13 +9,13 @@ use shared::http::route::{Access, Matched, Route};
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::once;
 
-/// Its routes.
+/// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Endpoint>] =
     &[Route::new("PATCH", "/styles/{styleId}", Access::Scope(Scope::OrdersWrite), |endpoint, request| {
         Box::pin(save(endpoint, request))
     })];
 
-/// Serves one event.
+/// Serves one request.
 pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
     endpoint.serve(endpoint, ROUTES, request).await
 }

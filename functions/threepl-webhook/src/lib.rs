@@ -1,7 +1,7 @@
-//! `POST /webhooks/3pl/{accountId}`: goods that a 3PL expects, has received and has shipped.
+//! `POST /webhooks/3pl/{accountId}`: goods that a 3PL (third-party logistics provider) expects, has received or has shipped.
 //!
-//! What an event says is `shared::webhooks::threepl`; what it comes to is `holdfast.apply_threepl`: each line once, in whatever
-//! order.
+//! `shared::webhooks::threepl` reads an event; `holdfast.apply_threepl` applies its effect: each line once, in any order of
+//! arrival.
 
 use lambda_http::{Body, Request, Response};
 use shared::http::event::Answer;
@@ -11,23 +11,20 @@ use shared::runtime::config::ConfigError;
 use shared::webhooks::inbox::{Delivery, Receiver};
 use shared::webhooks::{signature, threepl};
 
-/// A sandbox's state. Each account has secrets of its own, in the database.
+/// The state of one sandbox. The secrets of each account are in the database.
 pub struct Webhook {
-    /// Database and clock.
+    /// Database, clock and time limit.
     pub receiver: Receiver,
 }
 
 impl Webhook {
-    /// From the environment, with the connection opened.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// From the environment, with the connection opened. The error names the variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
         Ok(Self { receiver: Receiver::cold_start().await? })
     }
 }
 
-/// Its routes.
+/// Method, path and handler.
 pub const ROUTES: &[Route<Webhook>] =
     &[Route::new("POST", "/webhooks/3pl/{accountId}", Access::Signature, |webhook, request| {
         Box::pin(receive(webhook, request))
@@ -40,7 +37,7 @@ pub async fn handle(webhook: &Webhook, request: Request) -> Response<Body> {
 
 async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Problem> {
     let incoming = request.incoming;
-    // An account that is not there has no secret, and so no signature that holds.
+    // An unknown account has no secret, so no signature is valid.
     let account = request.text("accountId");
     let secrets = webhook.receiver.threepl_secrets(account).await?;
     let now = (webhook.receiver.now)();

@@ -1,5 +1,5 @@
 //! `holdfast admin import …`: a new tenant's styles, customers, SKUs and opening stock, from CSV files with a header
-//! line. A file is taken whole or not at all; what is there already is left as it is, so a file may be imported again.
+//! line. A file is imported in one transaction. Rows that exist already are not changed, so an import can be repeated.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,27 @@ use uuid::Uuid;
 
 use crate::master_data::{self, Style};
 
-/// What to import, into which tenant.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Tenant id.
-    #[arg(long)]
+    /// The tenant's id.
+    #[arg(long, value_name = "TENANT_ID")]
     tenant: Uuid,
-    /// styles: name,currency,wholesaleMinor,msrpMinor · customers: name,currency,creditLimitMinor (may be empty) ·
-    /// skus: code,style (its name) · stock: code,onHand.
+    /// What the file holds.
     #[arg(value_enum)]
     what: What,
-    /// The CSV file.
+    /// The CSV file. Its header line names the columns, in any order.
     file: PathBuf,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
+    /// Columns: name, currency (like USD), wholesaleMinor and msrpMinor (prices in minor units: 8900 for 89.00).
     Styles,
+    /// Columns: name, currency and creditLimitMinor (in minor units; empty for no limit).
     Customers,
+    /// Columns: code and style (the name of a style that exists already).
     Skus,
+    /// Columns: code (of a SKU that exists already) and onHand (units). A SKU's opening stock is imported only once.
     Stock,
 }
 
@@ -65,10 +67,8 @@ struct StockRow {
     on_hand: i64,
 }
 
-/// Imports the file in one transaction; tells how many rows were added and how many were there already.
-///
-/// # Errors
-/// The first line that cannot be taken, and why; nothing is imported then.
+/// Imports the file and returns how many rows were added and how many existed already. An error names the first line that
+/// cannot be imported.
 pub async fn run(conn: &mut PgConnection, args: Args) -> Result<Vec<Value>> {
     let Args { tenant, what, file } = args;
     let mut tx = conn.begin().await?;
@@ -82,7 +82,7 @@ pub async fn run(conn: &mut PgConnection, args: Args) -> Result<Vec<Value>> {
     Ok(vec![json!({ "added": added, "thereAlready": rows - added })])
 }
 
-/// A row and the line it stands on.
+/// A row and its line number in the file.
 type Line<T> = (u64, T);
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<Vec<Line<T>>> {
@@ -102,7 +102,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<Vec<Line<T>>> {
     Ok(rows)
 }
 
-/// Names or codes that the tenant has already.
+/// The names or codes that the tenant has already.
 async fn known(conn: &mut PgConnection, tenant: Uuid, sql: &'static str) -> Result<HashSet<String>> {
     Ok(sqlx::query_scalar(sql).bind(tenant).fetch_all(conn).await?.into_iter().collect())
 }
@@ -167,14 +167,14 @@ async fn skus(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<SkuRow>]) -> R
     Ok((rows.len(), added))
 }
 
-/// Opening stock comes in once: a SKU that has had any is left as it is.
+/// Adds opening stock to SKUs that have had none so far.
 async fn stock(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StockRow>]) -> Result<(usize, usize)> {
     let skus: Vec<(String, Uuid)> = sqlx::query_as("select code, id from sku where tenant_id = $1")
         .bind(tenant)
         .fetch_all(&mut *conn)
         .await?;
     let skus: std::collections::HashMap<String, Uuid> = skus.into_iter().collect();
-    // Two imports of the same file side by side take turns from here on.
+    // A concurrent import of the same file waits here, and then sees what this one added.
     sqlx::query("select from tenant where id = $1 for no key update")
         .bind(tenant)
         .execute(&mut *conn)
@@ -195,7 +195,7 @@ async fn stock(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StockRow>]) -
             bail!("line {line}: {} on hand: opening stock is 0 or more", row.on_hand);
         }
         if !named.insert(*id) {
-            bail!("line {line}: SKU {:?} stands on an earlier line too", row.code);
+            bail!("line {line}: SKU {:?} is on an earlier line too", row.code);
         }
         if !opened.contains(id) && row.on_hand > 0 {
             ids.push(*id);
@@ -203,6 +203,6 @@ async fn stock(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StockRow>]) -
         }
     }
     master_data::receive_opening_stock(conn, tenant, &ids, &units, "admin import").await?;
-    master_data::tell_ats_changed(conn, tenant, &ids).await?;
+    master_data::emit_ats_changed(conn, tenant, &ids).await?;
     Ok((rows.len(), ids.len()))
 }

@@ -1,8 +1,8 @@
-//! `holdfast admin …`: what an operator sets up, as the database's owner. Answers are JSON on standard output, one object a
-//! line.
+//! `holdfast admin …`: what an operator sets up, as the database's owner. Results are JSON on standard output, one object
+//! per line.
 
+mod explain;
 mod import;
-mod plain;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
@@ -13,37 +13,39 @@ use uuid::Uuid;
 use crate::master_data::{self, User};
 use crate::secrets;
 
-/// Scopes that a key may hold.
 const SCOPES: [&str; 3] = ["orders:write", "orders:read", "outbox:admin"];
 
 /// What is administered.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Tenants.
+    /// Create a tenant, or list all of them.
     #[command(subcommand)]
     Tenant(TenantCommand),
-    /// Users of the UI, and those whom API keys act as.
+    /// Create or list users: people, and the users that API keys act as.
     #[command(subcommand)]
     User(UserCommand),
-    /// API keys of partners.
+    /// Issue, revoke or list API keys of partners.
     #[command(subcommand)]
     ApiKey(ApiKeyCommand),
-    /// Shopify shops.
+    /// Connect a Shopify shop to a tenant, or list all shops.
     #[command(subcommand)]
     Shop(ShopCommand),
-    /// 3PL accounts.
+    /// Create a 3PL account, or list all of them.
     #[command(subcommand)]
     Threepl(ThreeplCommand),
-    /// Styles, customers, SKUs and opening stock from CSV files.
+    /// Import styles, customers, SKUs or opening stock from a CSV file.
+    ///
+    /// The file is imported completely or, if a line is wrong, not at all. Rows that exist already are not changed, so an
+    /// import can be repeated.
     Import(import::Args),
 }
 
 /// `admin tenant …`
 #[derive(Subcommand)]
 pub enum TenantCommand {
-    /// Add a tenant.
+    /// Create a tenant and print its id.
     Create {
-        /// As its users see it.
+        /// The name that its users see.
         #[arg(long)]
         name: String,
     },
@@ -54,25 +56,25 @@ pub enum TenantCommand {
 /// `admin user …`
 #[derive(Subcommand)]
 pub enum UserCommand {
-    /// Add a user; a token's `sub` must be the id that this prints.
+    /// Create a user and print its id, which must be the claim `sub` of the user's tokens.
     Create {
-        /// Tenant id.
-        #[arg(long)]
+        /// The tenant's id.
+        #[arg(long, value_name = "TENANT_ID")]
         tenant: Uuid,
-        /// As others see it.
+        /// The name that other users see.
         #[arg(long)]
         name: String,
-        /// For mail.
+        /// The address to which order confirmations are sent.
         #[arg(long)]
         email: String,
-        /// The identity provider's id of the user, where that is a UUID already.
-        #[arg(long)]
+        /// The user's id at the identity provider, if that is a UUID [default: a new id].
+        #[arg(long, value_name = "USER_ID")]
         id: Option<Uuid>,
     },
     /// List a tenant's users.
     List {
-        /// Tenant id.
-        #[arg(long)]
+        /// The tenant's id.
+        #[arg(long, value_name = "TENANT_ID")]
         tenant: Uuid,
     },
 }
@@ -80,34 +82,34 @@ pub enum UserCommand {
 /// `admin api-key …`
 #[derive(Subcommand)]
 pub enum ApiKeyCommand {
-    /// Issue a key. It is shown this once: only its hash is stored.
+    /// Issue a key and print it. It cannot be shown again: only its hash is stored.
     Issue {
-        /// Tenant id.
-        #[arg(long)]
+        /// The tenant's id.
+        #[arg(long, value_name = "TENANT_ID")]
         tenant: Uuid,
-        /// The user whom the key acts as.
-        #[arg(long)]
+        /// The id of the user that the key acts as.
+        #[arg(long, value_name = "USER_ID")]
         user: Uuid,
-        /// Of orders:write, orders:read, outbox:admin.
+        /// What the key allows: one scope, or several separated by commas.
         #[arg(long, value_delimiter = ',', required = true, value_parser = SCOPES)]
         scopes: Vec<String>,
-        /// What the key is for.
-        #[arg(long, default_value = "")]
+        /// What the key is for; `list` shows it.
+        #[arg(long, default_value = "", hide_default_value = true)]
         label: String,
-        /// Days until it ends by itself; never, if not given.
-        #[arg(long, value_parser = clap::value_parser!(i32).range(1..=36_500))]
+        /// Days until the key expires [default: it does not].
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(i32).range(1..=36_500))]
         expires_days: Option<i32>,
     },
-    /// Revoke a key, felt within 60 s.
+    /// Revoke a key. The functions stop accepting it within 60 seconds.
     Revoke {
-        /// The key's id, as `list` shows it.
-        #[arg(long)]
+        /// The key's id (not the key itself), as `list` shows it.
+        #[arg(long, value_name = "KEY_ID")]
         id: Uuid,
     },
-    /// List keys, newest first.
+    /// List the keys' ids and properties, newest first.
     List {
-        /// Only those of this tenant.
-        #[arg(long)]
+        /// List only this tenant's keys.
+        #[arg(long, value_name = "TENANT_ID")]
         tenant: Option<Uuid>,
     },
 }
@@ -115,12 +117,12 @@ pub enum ApiKeyCommand {
 /// `admin shop …`
 #[derive(Subcommand)]
 pub enum ShopCommand {
-    /// Connect a shop to a tenant.
+    /// Connect a shop to a tenant: webhooks from this domain are then the tenant's.
     Create {
-        /// Tenant id.
-        #[arg(long)]
+        /// The tenant's id.
+        #[arg(long, value_name = "TENANT_ID")]
         tenant: Uuid,
-        /// `name.myshopify.com`.
+        /// The shop's domain at Shopify: name.myshopify.com.
         #[arg(long)]
         domain: String,
     },
@@ -131,15 +133,15 @@ pub enum ShopCommand {
 /// `admin threepl …`
 #[derive(Subcommand)]
 pub enum ThreeplCommand {
-    /// Add an account; prints the secret that the 3PL signs with.
+    /// Create an account and print the secret with which the 3PL must sign its webhooks.
     Create {
-        /// Tenant id.
-        #[arg(long)]
+        /// The tenant's id.
+        #[arg(long, value_name = "TENANT_ID")]
         tenant: Uuid,
-        /// The id in the webhook's path.
+        /// The account's id, which the 3PL calls in the path: /webhooks/3pl/ACCOUNT.
         #[arg(long)]
         account: String,
-        /// The 3PL's own secret (`whsec_…`); a new one, if not given.
+        /// A secret that the 3PL has chosen (whsec_…) [default: a new one].
         #[arg(long)]
         secret: Option<String>,
     },
@@ -147,10 +149,7 @@ pub enum ThreeplCommand {
     List,
 }
 
-/// Does it and prints what it did.
-///
-/// # Errors
-/// No database, or one that refuses.
+/// Runs the command as the database's owner and prints its results.
 pub async fn run(owner_url: &str, command: Command) -> Result<()> {
     let mut conn = PgConnection::connect(owner_url).await.context("cannot connect to the database")?;
     let printed = match command {
@@ -162,7 +161,7 @@ pub async fn run(owner_url: &str, command: Command) -> Result<()> {
         Command::Import(args) => import::run(&mut conn, args).await,
     };
     conn.close().await?;
-    for line in printed.map_err(plain::told)? {
+    for line in printed.map_err(explain::explain)? {
         println!("{line}");
     }
     Ok(())
@@ -268,7 +267,7 @@ async fn threepl(conn: &mut PgConnection, command: ThreeplCommand) -> Result<Vec
         ThreeplCommand::Create { tenant, account, secret } => {
             let secret = secret.unwrap_or_else(secrets::webhook_secret);
             if standardwebhooks::Webhook::new(&secret).is_err() {
-                bail!("--secret is base64, with or without `whsec_` before it");
+                bail!("--secret must be base64, with or without `whsec_` before it");
             }
             master_data::add_threepl_account(conn, tenant, &account, &secret).await?;
             Ok(vec![json!({ "account": account, "tenantId": tenant, "secret": secret })])
@@ -279,7 +278,7 @@ async fn threepl(conn: &mut PgConnection, command: ThreeplCommand) -> Result<Vec
     }
 }
 
-/// Rows of (name, tenant id).
+/// Lists rows of (identifier, tenant id).
 async fn owned(conn: &mut PgConnection, sql: &'static str, name: &str) -> Result<Vec<Value>> {
     let rows = sqlx::query(sql).fetch_all(conn).await?;
     Ok(rows.iter().map(|r| json!({ name: r.get::<String, _>(0), "tenantId": r.get::<Uuid, _>(1) })).collect())

@@ -1,12 +1,11 @@
--- What functions that decide return: holdfast.outcome for operations that are recorded under a key, holdfast.answer for
--- reads and for the key itself.
+-- holdfast.outcome: an operation's decision, before it is recorded. holdfast.answer: the result of reads, claim() and record().
 
 -- One entry of a refusal's `lines`.
 create or replace function holdfast.short_line(p_sku uuid, p_requested bigint, p_available bigint) returns text
 language sql immutable parallel safe
 return format('{"skuId":"%s","requested":%s,"available":%s}', p_sku, p_requested, p_available);
 
--- Titles of the refusals that are decided under a lock (those decided before one are in shared/src/http/problem.rs).
+-- Titles of the refusals that are decided under a lock; the others are in shared/src/http/problem.rs.
 create or replace function holdfast.problem_title(p_error text) returns text
 language sql immutable parallel safe
 return case p_error
@@ -22,8 +21,8 @@ return case p_error
   when 'below_allocated' then 'Below what is allocated or shipped'
   when 'unknown_customer' then 'Unknown customer'
   when 'nothing_to_invoice' then 'Nothing to invoice'
-  when 'outbox_state' then 'The event is not in a state for this'
-  when 'destination_kind' then 'Not for this kind of destination'
+  when 'outbox_state' then 'The state of the event does not allow this'
+  when 'destination_kind' then 'This kind of destination does not allow this'
   when 'not_found' then 'Not found'
   when 'exception_resolved' then 'The event has been processed'
   when 'shortfall_settled' then 'The shortfall is settled'
@@ -34,7 +33,7 @@ create or replace function holdfast.refusal(p_status int, p_error text, p_detail
 returns holdfast.outcome language sql immutable parallel safe
 return row(p_status, p_error, p_detail, p_members, null, null)::holdfast.outcome;
 
--- A refusal that is not recorded: what the body asks for does not fit what is stored.
+-- A body that does not fit what is stored. Status 400 is not recorded: the key stays unused.
 create or replace function holdfast.does_not_fit(p_path text, p_message text) returns holdfast.outcome
 language sql immutable parallel safe
 return holdfast.refusal(400, 'invalid_body', p_message,
@@ -44,11 +43,10 @@ create or replace function holdfast.success(p_status int, p_document text, p_eta
   p_location text default null) returns holdfast.outcome language sql immutable parallel safe
 return row(p_status, null, null, p_document, p_etag, p_location)::holdfast.outcome;
 
--- An answer that says no more than what was decided: unknown_user, not_found, unknown_after, run, reused, in_use.
+-- An answer without a document: unknown_user, not_found, unknown_after, run, reused, in_use.
 create or replace function holdfast.decided(p_decision text) returns holdfast.answer language sql immutable parallel safe
 return row(p_decision, null, null, null, null, null)::holdfast.answer;
 
--- The answer of a read: a JSON document.
 create or replace function holdfast.document_answer(p_document text, p_etag text default null) returns holdfast.answer
 language sql stable parallel safe
 return row('answer', 200, convert_to(p_document, 'UTF8'), 'application/json', p_etag, null)::holdfast.answer;

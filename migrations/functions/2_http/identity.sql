@@ -1,5 +1,5 @@
--- Resolvers: a proof of identity -> a tenant id, and nothing else. The only functions that look across tenants; they run as
--- the tables' owner, whom row-level security does not bind.
+-- Resolvers: a proof of identity -> a tenant id, and nothing else. Only they look across tenants: row-level security does not
+-- bind the tables' owner, as whom they run.
 create or replace function holdfast.tenant_of_api_key(p_key_hash bytea) returns uuid
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select tenant_id from public.api_key where key_hash = p_key_hash $$;
@@ -23,9 +23,10 @@ as $$ select tenant_id from public.payment_ledger where payment_intent = p_inten
 revoke all on function holdfast.tenant_of_api_key(bytea), holdfast.tenant_of_shop(text),
   holdfast.tenant_of_threepl_account(text), holdfast.tenant_of_invoice(uuid), holdfast.tenant_of_payment_intent(text) from public;
 grant execute on function holdfast.tenant_of_api_key(bytea), holdfast.tenant_of_shop(text),
-  holdfast.tenant_of_threepl_account(text), holdfast.tenant_of_invoice(uuid), holdfast.tenant_of_payment_intent(text) to holdfast_app;
+  holdfast.tenant_of_threepl_account(text), holdfast.tenant_of_invoice(uuid), holdfast.tenant_of_payment_intent(text)
+  to holdfast_app;
 
--- Whether the caller's user exists, for refusals that never reach the claim: {"tenantId","userId"}.
+-- {"tenantId","userId"}: sets app.tenant_id, and tells whether the user exists.
 create or replace function holdfast.is_user(p_who jsonb) returns boolean
 language plpgsql volatile security invoker as $$
 begin
@@ -34,8 +35,7 @@ begin
                  where tenant_id = (p_who ->> 'tenantId')::uuid and id = (p_who ->> 'userId')::uuid);
 end $$;
 
--- An API key that is there and not revoked, by the hash of its text: {"hash"} in hex. The resolver gives the tenant; the
--- key's row is read under row-level security.
+-- {"hash"}, the SHA-256 in hex: the API key with this hash, unless revoked. The caller checks when it expires.
 create or replace function holdfast.find_api_key(p_call jsonb)
 returns table (tenant_id text, id text, app_user_id text, scopes text, expires_at_secs bigint)
 language plpgsql volatile security invoker as $$
@@ -49,7 +49,7 @@ begin
   from public.api_key k where k.key_hash = v_hash and k.revoked_at is null;
 end $$;
 
--- The secret of a 3PL account, before anything is known but its name: {"account"}. The signature to come proves the tenant.
+-- {"account"}: the signing secret of a 3PL account, read before the signature proves who is calling.
 create or replace function holdfast.threepl_secret(p_call jsonb) returns text
 language plpgsql volatile security invoker as $$
 declare

@@ -1,12 +1,7 @@
--- Lists: one prologue and one paging for all of them.
---
--- p_read: tenantId, userId; list, which is the name of the table; limit; after, the id of the last item seen, or null; and the
--- list's own filters. The items come from holdfast.page_of_<table>(tenant, read), which returns at most limit + 1 of them in
--- the list's order, as (id, document). Lists go by keyset: the place of `after` is looked up, so a page costs the same however
--- deep it lies, and items that arrive meanwhile neither shift nor repeat any.
---
--- decision: answer; unknown_user; unknown_after (the item to go on from is not there).
--- VOLATILE, since it sets the tenant that the statements after it are bound to.
+-- Lists: their common prologue and paging. p_read: tenantId, userId, list (the table's name), limit, after (id of the last item
+-- seen, or null), and the list's filters. holdfast.page_of_<list>(tenant, read) returns up to limit + 1 items in order. Keyset
+-- paging: a page costs the same at any depth, and items that arrive meanwhile neither shift nor repeat others.
+-- decision: answer; unknown_user; unknown_after (no item has that id). VOLATILE, since is_user sets app.tenant_id.
 create or replace function holdfast.list(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -14,7 +9,7 @@ declare
   v_table constant text := p_read ->> 'list';
   v_limit constant int := p_read ->> 'limit';
   v_after constant text := p_read ->> 'after';
-  v_after_is_there boolean;
+  v_after_exists boolean;
   v_ids text[];
   v_documents text[];
 begin
@@ -23,8 +18,8 @@ begin
   end if;
   if v_after is not null then
     execute format('select exists (select from public.%I i where i.tenant_id = $1 and i.id = %L)', v_table, v_after)
-    into v_after_is_there using v_tenant;
-    if not v_after_is_there then
+    into v_after_exists using v_tenant;
+    if not v_after_exists then
       return holdfast.decided('unknown_after');
     end if;
   end if;

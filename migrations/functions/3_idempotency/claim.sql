@@ -1,14 +1,10 @@
--- The claim: may this request run? Reads app_user and idempotency_key, writes nothing, never waits for a lock.
+-- The claim: may this request run? Reads app_user and idempotency_key, writes nothing, never waits for a lock. p_call: tenantId,
+-- userId, key, method, path, hash (the fingerprint's SHA-256 in hex), and the lock ids lockRequest, of (tenant, key,
+-- fingerprint), and lockKey, of (tenant, key).
 --
--- p_call: tenantId, userId, key, method, path, hash (hex SHA-256 of the fingerprint), lockRequest and lockKey
--- (bigint ids for (tenant, key, fingerprint) and (tenant, key)).
---
--- A unique index blocks, it does not refuse; so two transaction-level try-locks come first. They only say who may
--- run: refused or not, the key is then looked up in a new statement (its snapshot is younger than the locks), and
--- a row decides. Deciding by the locks alone gives equal retries a wrong 422, since a finished transaction does
--- not release its locks in one instant.
---
--- Called outside any exception block: its rollback would free the locks.
+-- An insert into a unique index waits instead of refusing, so two try-locks come first. They only say who may run; the key's row
+-- decides, read in a later statement, whose snapshot is younger than the locks. The locks alone would give equal retries a wrong
+-- 422, since a finished transaction releases them one by one. Never in an exception block: its rollback frees them.
 create or replace function holdfast.claim(p_call jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -31,8 +27,8 @@ begin
   end if;
 
   v_holds_request := pg_try_advisory_xact_lock((p_call ->> 'lockRequest')::bigint);
-  -- Four looks within about 15 ms: an equal request that is just ending frees its two locks one after the other.
-  for v_look in 1 .. 4 loop
+  -- Up to four tries within 15 ms: an equal request that is just ending releases its two locks one after the other.
+  for v_try in 1 .. 4 loop
     if v_holds_request then
       v_holds_key := pg_try_advisory_xact_lock((p_call ->> 'lockKey')::bigint);
     end if;
@@ -50,10 +46,10 @@ begin
     if v_holds_key then
       return holdfast.decided('run');
     end if;
-    if v_look < 4 then
+    if v_try < 4 then
       perform pg_sleep(0.005);
     end if;
   end loop;
-  -- No equal request runs, yet the key is held: by another request.
+  -- No equal request runs, but the key is locked: by another request.
   return holdfast.decided('reused');
 end $$;

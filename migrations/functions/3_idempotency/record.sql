@@ -1,5 +1,5 @@
--- Records what the work decided, in the transaction of the work. Renders the bytes that are sent and replayed.
--- A unique violation on idempotency_key_pkey means: roll back and claim again.
+-- Records an outcome in the transaction of its work, and renders the bytes that are sent now and at each replay. A unique
+-- violation on idempotency_key_pkey means: roll back and claim again.
 create or replace function holdfast.record(p_call jsonb, p_outcome holdfast.outcome) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -24,7 +24,7 @@ begin
   return row('answer', p_outcome.status, v_body, v_content_type, p_outcome.etag, p_outcome.location)::holdfast.answer;
 end $$;
 
--- record() for the multi-statement variant: {"call","outcome"}, as holdfast.claim takes it and the work returned it.
+-- record() for the multi-statement variant: {"call","outcome"}, the argument of claim() and the result of the work.
 create or replace function holdfast.record_outcome(p_record jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 begin

@@ -1,6 +1,5 @@
--- {"most"}: what waits: rows that are due and could be claimed, counted up to `most`, and how long the oldest has been due.
--- By the index whatever the statistics say: while they are young, a scan of the whole outbox looks cheap, and is made once
--- for each destination.
+-- {"most"}: how many rows are due and could be claimed, counted up to `most`, and the age of the oldest. enable_seqscan is off
+-- because young statistics make a scan of the whole outbox look cheap, and it would run once for each destination.
 create or replace function holdfast.relay_backlog(p_call jsonb, out due bigint, out oldest_age_secs float8)
 language sql stable security invoker set enable_seqscan = off as $$
   select coalesce(least(sum(q.due), (p_call ->> 'most')::int), 0), coalesce(max(q.age_secs), 0)
@@ -15,9 +14,8 @@ language sql stable security invoker set enable_seqscan = off as $$
   where d.state = 'active' and (h.open_until is null or h.open_until <= clock_timestamp())
 $$;
 
--- {"table","age","limit"}: deletes the oldest rows of a table that are past their time, at most `limit`; returns how many. age:
--- hours for keys, days for the others. What waits is never deleted: of the outbox only delivered rows go, and rows without a
--- subscriber. SKIP LOCKED: two reapers pass each other.
+-- {"table","age","limit"}: deletes up to `limit` of the oldest rows past their age (hours for keys, days for the others), and
+-- returns how many. Of the outbox only delivered rows go, and those without a subscriber.
 create or replace function holdfast.reap(p_call jsonb) returns bigint
 language plpgsql volatile security invoker as $$
 declare
@@ -30,7 +28,7 @@ begin
       delete from public.idempotency_key where ctid = any (array(
         select ctid from public.idempotency_key where created_at < now() - make_interval(hours => v_age)
         order by created_at limit v_limit for update skip locked));
-    when 'webhook_inbox' then -- the business ids beneath keep a late delivery harmless
+    when 'webhook_inbox' then -- each fact is stored by its own id, so a late delivery still counts once
       delete from public.webhook_inbox where ctid = any (array(
         select ctid from public.webhook_inbox where received_at < now() - make_interval(days => v_age)
         order by received_at limit v_limit for update skip locked));

@@ -1,9 +1,7 @@
--- The relay's claim: free rows that are due become leased. A transaction of its own; no call to a partner is made while one
--- is open.
+-- The relay's claim: free rows that are due become leased, in a transaction of its own. No partner is called inside it.
 
--- How many rows each of these destinations may get now: one where its breaker is open and a probe is due; what is left
--- of its allowance where it has one (a second's worth may go at once). Holds the rows of destination_health that it
--- decides by; a destination that another relay is deciding about gets none. No row in the answer: no bound.
+-- How many rows each of these destinations may get: 1, the probe, once an open breaker's pause is over; under a rate limit, what
+-- is left of one second's worth; 0 in a pause, and where another claim has locked its destination_health. No row: no bound.
 create or replace function holdfast.relay_allowance(p_destinations uuid[], p_now timestamptz, p_probe_secs float8)
 returns table (destination_id uuid, rows int) language plpgsql volatile security invoker as $$
 #variable_conflict use_column
@@ -28,7 +26,7 @@ begin
       if v_health.open_until is not null then
         if v_health.open_until <= p_now then
           rows := 1;
-          -- Nobody else probes while this one may be under way.
+          -- No second probe while this one may be in flight.
           update public.destination_health h set probing = true, open_until = p_now + make_interval(secs => p_probe_secs)
           where h.destination_id = v_bound.id;
         end if;
@@ -43,10 +41,9 @@ begin
   end loop;
 end $$;
 
--- Leases rows that the caller has locked, and hands them out with all that an attempt needs. p_terms: token, leaseSecs,
--- unitSecs (of the backoff), jitter. The attempt is counted here, so that one that kills the relay is an attempt. Should the
--- lease be lost, the row is due again only after its backoff: the next relay then begins with another, and repeated kills
--- spread over the rows.
+-- Leases rows that the caller has locked, and returns what an attempt needs. p_terms: token, leaseSecs, unitSecs (of the
+-- backoff), jitter. The attempt is counted here, so one that kills the relay counts. A row whose lease is lost is due only after
+-- its backoff: the next relay begins with another row, and repeated kills spread over the rows.
 create or replace function holdfast.relay_lease(p_ids bigint[], p_terms jsonb)
 returns table (id bigint, tenant_id uuid, destination_id uuid, kind text, aggregate_id uuid, attempts int, payload text,
   url text, secrets text[], location_id text)
@@ -74,20 +71,20 @@ begin
   order by l.id;
 end $$;
 
--- All due rows of up to p_skus SKUs at a shop, locked: they go out as one push. A SKU that is being pushed is left alone, or
--- two pushes could arrive in the wrong order.
+-- Locks all due rows of up to p_skus SKUs at a shop; the rows of a SKU go out as one push. A SKU with a push in flight is
+-- skipped, or two pushes could arrive in the wrong order.
 create or replace function holdfast.relay_collapse(p_destination uuid, p_skus int, p_now timestamptz)
 returns bigint[] language plpgsql volatile security invoker as $$
 declare
   v_ids bigint[] := '{}';
-  v_more bigint[];
+  v_rows bigint[];
   v_seen uuid[] := '{}';
   v_sku uuid;
   v_taken int := 0;
-  -- SKUs that are being pushed are looked at and left alone; this many of them end the search.
-  v_max_passed constant int := 64;
+  -- Bounds the search: so many SKUs with a push in flight are skipped at most.
+  v_max_skipped constant int := 64;
 begin
-  while v_taken < p_skus and cardinality(v_seen) < p_skus + v_max_passed loop
+  while v_taken < p_skus and cardinality(v_seen) < p_skus + v_max_skipped loop
     select o.aggregate_id into v_sku from public.outbox o
     where o.destination_id = p_destination and o.next_attempt_at <= p_now and o.lease_token is null
       and holdfast.is_pending(o)
@@ -95,25 +92,25 @@ begin
     order by o.next_attempt_at, o.id limit 1;
     exit when not found;
     v_seen := v_seen || v_sku;
-    v_more := holdfast.relay_rows_of_sku(p_destination, v_sku, p_now, false);
-    if cardinality(v_more) > 0 then
-      v_ids := v_ids || v_more;
+    v_rows := holdfast.relay_rows_of_sku(p_destination, v_sku, p_now, false);
+    if cardinality(v_rows) > 0 then
+      v_ids := v_ids || v_rows;
       v_taken := v_taken + 1;
     end if;
   end loop;
   return v_ids;
 end $$;
 
--- The due rows of one SKU, locked, unless it is being pushed. p_lost: those whose lease ran out, otherwise the free ones.
+-- Locks the due rows of one SKU, unless a push is in flight. p_lost: those whose lease ran out, else the free ones.
 create or replace function holdfast.relay_rows_of_sku(p_destination uuid, p_sku uuid, p_now timestamptz, p_lost boolean)
 returns bigint[] language plpgsql volatile security invoker as $$
 declare
-  -- Keeps this lock apart from other uses of the hash.
+  -- Any number that no other caller of hashtextextended uses: keeps their locks apart.
   v_seed constant bigint := 7306;
-  -- Rows of one push: more go out with the next one.
+  -- Rows of one push; the others go out with the next.
   v_max_rows constant int := 5000;
 begin
-  -- Until this claim commits no other one can come between the look and the lease.
+  -- Held until the commit, so that no other claim comes between this check and the lease.
   if not pg_try_advisory_xact_lock(hashtextextended(p_destination::text || p_sku::text, v_seed)) then
     return '{}';
   end if;
@@ -131,8 +128,7 @@ begin
     order by o.sequence limit v_max_rows for update skip locked);
 end $$;
 
--- Up to p_limit free rows of one destination that are due, locked: oldest due first. At a shop a SKU counts as one, with
--- all its due rows.
+-- Locks up to p_limit free rows of one destination that are due, oldest due first. At a shop p_limit counts SKUs.
 create or replace function holdfast.relay_take(p_kind text, p_destination uuid, p_from_at timestamptz, p_now timestamptz,
   p_limit int) returns table (id bigint, next_attempt_at timestamptz)
 language plpgsql volatile security invoker as $$
@@ -152,10 +148,9 @@ begin
 end $$;
 
 -- {"slots","after","busy":[{"id","room"}],"roomEach","watermarks":[{"id","secs"}],"lease"}: claims up to `slots` free rows that
--- are due at active destinations, oldest due first within each. As many destinations as possible share the batch evenly, each
--- within its room: `busy` names those with less room than roomEach. SKIP LOCKED: relays that claim at once pass each other,
--- and the LIMIT counts unlocked rows. At a shop a slot is a SKU, with all its due rows. `lease`: as relay_lease takes it.
--- oldest_due_secs: the next claim's watermark of this destination. after: the destination to go on from.
+-- are due. As many active destinations as possible share the slots evenly, each within its room (roomEach, or less: `busy`),
+-- oldest due first. At a shop a slot is a SKU, with all its due rows. SKIP LOCKED: rows that another relay has locked do not
+-- count. `lease`: p_terms of relay_lease. oldest_due_secs: the destination's next watermark (due.sql). after: where to go on.
 create or replace function holdfast.relay_claim(p_call jsonb)
 returns table (id bigint, tenant_id uuid, destination_id uuid, kind text, aggregate_id uuid, attempts int, payload text,
   url text, secrets text[], location_id text, after uuid, oldest_due_secs float8)
@@ -170,41 +165,41 @@ declare
   v_marked constant uuid[] := array(select m ->> 'id' from jsonb_array_elements(p_call -> 'watermarks') m);
   v_marks constant timestamptz[] :=
     array(select to_timestamp((m ->> 'secs')::float8) from jsonb_array_elements(p_call -> 'watermarks') m);
-  v_dests constant uuid[] :=
+  v_destinations constant uuid[] :=
     holdfast.relay_due_destinations((p_call ->> 'after')::uuid, v_full, v_slots, v_now, v_marked, v_marks);
-  v_each constant int := v_slots / greatest(cardinality(v_dests), 1);
-  v_more constant int := v_slots % greatest(cardinality(v_dests), 1);
-  v_limits uuid[];
+  v_share constant int := v_slots / greatest(cardinality(v_destinations), 1);
+  v_remainder constant int := v_slots % greatest(cardinality(v_destinations), 1);
+  v_limited uuid[];
   v_allowed int[];
   v_ids bigint[];
-  v_of uuid[];
-  v_due timestamptz[];
+  v_row_destinations uuid[];
+  v_row_due timestamptz[];
 begin
-  if cardinality(v_dests) = 0 then
+  if cardinality(v_destinations) = 0 then
     return;
   end if;
-  select array_agg(a.destination_id), array_agg(a.rows) into v_limits, v_allowed
-  from holdfast.relay_allowance(v_dests, v_now, (p_call -> 'lease' ->> 'leaseSecs')::float8) a;
-  select array_agg(due.id), array_agg(d.id), array_agg(due.next_attempt_at) into v_ids, v_of, v_due
-  from unnest(v_dests) with ordinality as d(id, place)
+  select array_agg(a.destination_id), array_agg(a.rows) into v_limited, v_allowed
+  from holdfast.relay_allowance(v_destinations, v_now, (p_call -> 'lease' ->> 'leaseSecs')::float8) a;
+  select array_agg(due.id), array_agg(d.id), array_agg(due.next_attempt_at) into v_ids, v_row_destinations, v_row_due
+  from unnest(v_destinations) with ordinality as d(id, place)
   join public.destination x on x.id = d.id
   left join unnest(v_busy, v_room) b(id, room) on b.id = d.id
-  left join unnest(v_limits, v_allowed) a(id, rows) on a.id = d.id
+  left join unnest(v_limited, v_allowed) a(id, rows) on a.id = d.id
   left join unnest(v_marked, v_marks) m(id, mark) on m.id = d.id
-  cross join lateral (select least(coalesce(b.room, (p_call ->> 'roomEach')::int), v_each + (d.place <= v_more)::int,
+  cross join lateral (select least(coalesce(b.room, (p_call ->> 'roomEach')::int), v_share + (d.place <= v_remainder)::int,
                                    a.rows) as rows) room
   cross join lateral holdfast.relay_take(x.kind, d.id, coalesce(m.mark, '-infinity'), v_now, room.rows) due;
-  perform holdfast.relay_pay_pace(v_of, v_ids, v_now);
+  perform holdfast.relay_pay_pace(v_row_destinations, v_ids, v_now);
   return query
-  select l.*, v_dests[cardinality(v_dests)], extract(epoch from f.first)::float8
+  select l.*, v_destinations[cardinality(v_destinations)], extract(epoch from f.first)::float8
   from holdfast.relay_lease(v_ids, p_call -> 'lease') l
-  left join (select t.id, min(t.due) as first from unnest(v_of, v_due) t(id, due) group by 1) f
+  left join (select t.id, min(t.due) as first from unnest(v_row_destinations, v_row_due) t(id, due) group by 1) f
     on f.id = l.destination_id
   order by l.id;
 end $$;
 
--- What was taken of an allowance is paid for at the pace that the destination takes; at a shop, by pushes. p_of, p_ids: the
--- rows taken, and whose each is.
+-- Charges what was taken to the rate limits: each row (at a shop, each push) moves paced_until on by 1 / max_per_second seconds.
+-- p_of: the destination of each of p_ids.
 create or replace function holdfast.relay_pay_pace(p_of uuid[], p_ids bigint[], p_now timestamptz) returns void
 language plpgsql volatile security invoker as $$
 begin

@@ -1,41 +1,38 @@
--- Which destinations a claim serves: round-robin over those that may be claimed from, by a loose index scan.
---
--- Watermarks: a relay passes how far it has come at destinations it has just claimed from (p_marked, p_marks). Delivered rows
--- leave dead entries below, which cannot be removed while anybody holds an old snapshot, and which need not be walked again
--- for every batch. What commits late below a watermark is found by the full rescan when the relay leaves the watermark out,
--- every few seconds.
+-- Which destinations a claim serves: round-robin over claimable destinations by a loose index scan. Watermarks (p_marked,
+-- p_marks): at a destination that it has just claimed from, a relay starts where it stopped, since delivered rows leave dead
+-- index entries below while anybody holds an old snapshot. What commits late below is found by the full rescan once it expires.
 
--- One step of the loose index scan: the next destination after p_after that has a pending row, and its row that is due first
--- (from its watermark on, where it has one). No row in the answer: none is left.
+-- One step of the scan: the next destination after p_after that has a pending row, and its row that is due first, from its
+-- watermark on. destination_id is null at the end; next_attempt_at is null where nothing is above the watermark.
 create or replace function holdfast.relay_next_destination(p_after uuid, p_marked uuid[], p_marks timestamptz[],
   out destination_id uuid, out from_at timestamptz, out next_attempt_at timestamptz, out is_leased boolean)
 language plpgsql volatile security invoker as $$
 #variable_conflict use_column
 declare
-  v_stop uuid; -- the next destination that has a watermark: the scan ends before it
+  v_next_marked uuid; -- looked at on its own, so the scan ends before it
   v_mark timestamptz;
 begin
-  select m.id, m.mark into v_stop, v_mark from unnest(p_marked, p_marks) m(id, mark)
+  select m.id, m.mark into v_next_marked, v_mark from unnest(p_marked, p_marks) m(id, mark)
   where m.id > p_after order by m.id limit 1;
   select o.destination_id, '-infinity', o.next_attempt_at, o.lease_token is not null
   into destination_id, from_at, next_attempt_at, is_leased
   from public.outbox o
-  where o.destination_id > p_after and o.destination_id < coalesce(v_stop, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+  where o.destination_id > p_after and o.destination_id < coalesce(v_next_marked, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
     and holdfast.is_pending(o)
   order by o.destination_id, o.next_attempt_at, o.id limit 1;
-  if destination_id is not null or v_stop is null then
+  if destination_id is not null or v_next_marked is null then
     return;
   end if;
-  destination_id := v_stop;
+  destination_id := v_next_marked;
   from_at := v_mark;
   select o.next_attempt_at, o.lease_token is not null into next_attempt_at, is_leased
   from public.outbox o
-  where o.destination_id = v_stop and o.next_attempt_at >= v_mark and holdfast.is_pending(o)
+  where o.destination_id = v_next_marked and o.next_attempt_at >= v_mark and holdfast.is_pending(o)
   order by o.next_attempt_at, o.id limit 1;
 end $$;
 
 -- Whether a destination whose first row is due may be claimed from: it is active, its breaker is closed or a probe is due, its
--- pace has room for one more, and a row that is due is free.
+-- rate limit leaves room for one row, and a due row is free.
 create or replace function holdfast.relay_may_claim(p_destination uuid, p_from_at timestamptz, p_first_is_leased boolean,
   p_now timestamptz) returns boolean
 language plpgsql volatile security invoker as $$
@@ -51,8 +48,7 @@ begin
                       and o.lease_token is null and holdfast.is_pending(o)));
 end $$;
 
--- Up to p_limit destinations to claim from, going round from the one after p_after, so that none waits for more than one
--- round. p_full: destinations to leave out.
+-- Up to p_limit claimable destinations, round-robin from the one after p_after on. p_full: destinations to leave out.
 create or replace function holdfast.relay_due_destinations(p_after uuid, p_full uuid[], p_limit int,
   p_now timestamptz, p_marked uuid[], p_marks timestamptz[])
 returns uuid[] language plpgsql volatile security invoker as $$

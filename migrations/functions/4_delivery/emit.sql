@@ -1,15 +1,10 @@
--- The only writer of outbox rows: envelope and fan-out, in the transaction of the operation. The caller has taken each
--- event's sequence from its aggregate's own row, under that row's lock.
+-- The only writer of outbox rows: envelope and fan-out, in the transaction of the operation. The caller has taken each event's
+-- sequence from its aggregate's row, under its lock. Each subscribed destination gets a row with its own attempts, of the same
+-- event_id and sequence; one that is bound to a customer gets only that customer's wholesale_order and invoice events. p_only:
+-- that destination alone, whatever it subscribes to. p_except: all but that one.
 --
--- One row per destination that subscribes, so that each has its own attempts; siblings share event_id and sequence. No
--- subscriber: one row without a destination, already processed. A destination bound to a customer gets that customer's
--- wholesale_order and invoice events and nothing else.
---
--- p_only: for that destination alone, whatever it subscribes to. p_except: not for that one, which the event is about.
---
--- At an ordered destination only the head of an aggregate's queue has a due time; the rows behind it wait at infinity until
--- the settlement of the one before wakes them. (Should that happen while this transaction is open, neither sees the
--- other: the relay's sweep wakes the row.)
+-- At an ordered destination only the head of an aggregate's queue has a due time; a row behind it waits at infinity until the one
+-- before is settled. If that happens beside this transaction, neither sees the other: relay_sweep_order wakes the row.
 create or replace function holdfast.fan_out(p_tenant uuid, p_events holdfast.event[], p_only uuid, p_except uuid)
 returns void language plpgsql volatile security invoker as $$
 declare
@@ -30,7 +25,7 @@ begin
               then 'infinity' else v_now end,
          case when d.id is null then v_now end
   from (select gen_random_uuid() as event_id, x.*
-        from unnest(p_events) with ordinality as x offset 0) e -- offset 0: one event_id for all siblings
+        from unnest(p_events) with ordinality as x offset 0) e -- offset 0: one event_id for all rows of an event
   left join public.destination d on d.tenant_id = p_tenant
     and case when p_only is not null then d.id = p_only
         else d.id is distinct from p_except
@@ -46,7 +41,7 @@ begin
   perform holdfast.fan_out(p_tenant, p_events, null, null);
 end $$;
 
--- One event whose aggregate is the tenant; takes the sequence from the tenant's row.
+-- One event whose aggregate is the tenant; counts its sequence in the tenant's row.
 create or replace function holdfast.emit_tenant_event(p_tenant uuid, p_type text, p_data text, p_only uuid,
   p_except uuid) returns void language plpgsql volatile security invoker as $$
 declare
@@ -58,8 +53,8 @@ begin
     array[row(p_type, 'tenant', p_tenant, v_sequence, null, p_data)::holdfast.event], p_only, p_except);
 end $$;
 
--- Tells the tenant's other destinations what became of one. `state` says whether anybody must act: an active one whose
--- breaker is open (cause failing) is probed and comes back by itself, a disabled one (gone, person) does not.
+-- Tells the tenant's other destinations that one was disabled, fails or recovered. `state` says whether anybody must act: an
+-- active one with an open breaker (cause failing) is probed and comes back by itself, a disabled one (gone, person) does not.
 create or replace function holdfast.tell_of_destination(p_destination uuid, p_type text, p_cause text, p_reason text)
 returns void language plpgsql volatile security invoker as $$
 declare

@@ -1,7 +1,5 @@
--- {"ids":[…]}: what goes out to a shop or into a mail, read after the claim has committed and outside any transaction of the
--- relay: a push carries the ATS of its moment, and whatever changes later has a row of its own.
---
--- Reads as one tenant at a time: the worker crosses tenants only on the tables that it drains.
+-- {"ids":[…]}: what pushes and mails contain, read after the claim has committed: a push carries the ATS of this moment, and a
+-- later change has its own row. Reads as one tenant at a time: the worker crosses tenants only on the tables that it drains.
 create or replace function holdfast.relay_facts(p_call jsonb) returns table (id bigint, facts text)
 language plpgsql volatile security invoker as $$
 #variable_conflict use_column
@@ -56,8 +54,9 @@ language sql stable as $$
   where o.tenant_id = p_tenant and o.id = p_order
 $$;
 
--- Keeps what a shop said its inventory item is: {"tenantId","destinationId","skuId","inventoryItemId"}.
-create or replace function holdfast.learn_inventory_item(p_call jsonb) returns void language plpgsql volatile security invoker as $$
+-- {"tenantId","destinationId","skuId","inventoryItemId"}: keeps the shop's inventory item of a SKU.
+create or replace function holdfast.learn_inventory_item(p_call jsonb) returns void
+language plpgsql volatile security invoker as $$
 declare
   v_tenant constant uuid := p_call ->> 'tenantId';
   v_destination constant uuid := p_call ->> 'destinationId';

@@ -1,7 +1,7 @@
--- Lost rows: leased, and their lease ran out. Their relay died or froze, perhaps because of one of them.
+-- Lost rows: their lease ran out. Their relay died or froze, perhaps because of one of them, so they are claimed one by one.
 
--- {"troubled":[…],"lease"}: claims one lost row, alone, from any destination: those not in `troubled` first, then the oldest
--- due. At a shop it comes with the lost rows of its SKU, being one push.
+-- {"troubled":[…],"lease"}: claims the lost row that is due first, from a destination not in `troubled` if there is one. At a
+-- shop the lost rows of its SKU come with it, as one push.
 create or replace function holdfast.relay_claim_lost(p_call jsonb)
 returns table (id bigint, tenant_id uuid, destination_id uuid, kind text, aggregate_id uuid, attempts int, payload text,
   url text, secrets text[], location_id text)
@@ -32,7 +32,7 @@ begin
   return query select l.* from holdfast.relay_lease(v_ids, p_call -> 'lease') l;
 end $$;
 
--- {}: gives up lost rows that have no attempt left, up to 100 at a time, and tells whether a lost row is due.
+-- {}: makes lost rows without an attempt left dead letters, up to 100 at a time, and tells whether another lost row is due.
 create or replace function holdfast.relay_sweep_lost(p_call jsonb, out dead_lettered int, out lost_due boolean)
 language plpgsql volatile security invoker as $$
 declare

@@ -1,6 +1,6 @@
 -- Ordered destinations: the queue of one aggregate's events at one destination. Only its head has a due time.
 
--- Gives the heads of these queues a due time where they have none. (A head that backs off has one.)
+-- Gives the heads of these queues a due time where they have none. (A head in backoff has one.)
 create or replace function holdfast.wake_next(p_destinations uuid[], p_aggregates uuid[]) returns void
 language plpgsql volatile security invoker as $$
 begin
@@ -17,7 +17,7 @@ begin
     and holdfast.is_pending(o);
 end $$;
 
--- Wakes the rows that wait behind these at an ordered destination. Returns whether there may be one.
+-- Wakes the rows behind these in their queues. Returns whether there may be one.
 create or replace function holdfast.wake_behind(p_ids bigint[]) returns boolean
 language plpgsql volatile security invoker as $$
 declare
@@ -32,7 +32,7 @@ begin
   return v_destinations is not null;
 end $$;
 
--- Gives the head of an aggregate's queue a due time, and no row behind it.
+-- Makes the head of a queue due, and the rows behind it wait.
 create or replace function holdfast.head_only(p_destination uuid, p_aggregate uuid) returns void
 language plpgsql volatile security invoker as $$
 declare
@@ -49,7 +49,7 @@ begin
     and o.lease_token is null and (o.id = v_head) <> isfinite(o.next_attempt_at);
 end $$;
 
--- What is pending when a destination becomes ordered, or is no longer.
+-- Makes the pending rows of a destination that becomes ordered wait in their queues, or due again when it no longer is.
 create or replace function holdfast.requeue_in_order(p_destination uuid, p_ordered boolean) returns void
 language plpgsql volatile security invoker as $$
 begin
@@ -65,9 +65,8 @@ begin
   where o.id = q.id and holdfast.is_pending(o);
 end $$;
 
--- Wakes heads of ordered queues that nobody woke: their event was written while the one before was being settled, and
--- neither transaction saw the other. {"destinationId","aggregateId","steps"}: walks up to so many queues on from that one and
--- tells how far it came; null at the end.
+-- Wakes heads that nobody woke: their event was written while the one before was settled, and neither transaction saw the other.
+-- {"destinationId","aggregateId","steps"}: visits up to `steps` queues after it, and returns the last; null at the end.
 create or replace function holdfast.relay_sweep_order(p_call jsonb, out destination_id uuid, out aggregate_id uuid, out woken int)
 language plpgsql volatile security invoker as $$
 #variable_conflict use_column

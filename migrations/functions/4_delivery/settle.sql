@@ -1,27 +1,24 @@
--- How attempts end: the moves from leased to delivered, free or dead letter, and what they tell of the destinations' health.
+-- How attempts end (leased -> delivered, free or dead letter), and what that says of the health of their destinations.
 
--- Switches a destination off because its server said that it is gone, and tells its tenant's others. Its events wait.
--- Returns whether it was on until now.
+-- Disables a destination that answered 410 Gone and tells the tenant's others. Its events wait. False: it was disabled before.
 create or replace function holdfast.disable_destination(p_destination uuid, p_reason text) returns boolean
 language plpgsql volatile security invoker as $$
 begin
   update public.destination d set state = 'disabled' where d.id = p_destination and d.state <> 'disabled';
   if not found then
-    return false; -- another delivery was told the same
+    return false; -- by another attempt already
   end if;
-  -- When a person switches it on again, it begins anew.
+  -- If a person enables it again, its breaker is closed.
   update public.destination_health h set failures = 0, open_until = null, opened = 0, probing = false
   where h.destination_id = p_destination;
   perform holdfast.tell_of_destination(p_destination, 'destination.disabled', 'gone', p_reason);
   return true;
 end $$;
 
--- What a settlement tells of one destination's health. A success closes its breaker; p_breaker.after events in a row that
--- failed, or a probe that did, open it for a pause (openSecs) that doubles up to its limit (openMaxSecs). Its first opening
--- and its closing are told to the tenant's others. Returns opened, closed, or null.
---
--- An event counts once, at its first attempt: when it fails again it backs off by itself, and one poisoned event must not
--- stop the others. A destination that asks for a pause (p_pause_secs) is healthy: that is no failure of its own.
+-- Notes results in the health of one destination, and opens or closes its circuit breaker. A success closes it; p_breaker.after
+-- failed events in a row, or a failed probe, open it for openSecs, doubled each time up to openMaxSecs. The tenant's others are
+-- told of its first opening and of its closing. Returns opened, closed, or null. An event counts once, at its first attempt:
+-- later it backs off by itself, and one poison event must not stop the others. A destination that asks for a pause is healthy.
 create or replace function holdfast.relay_note_health(p_destination uuid, p_delivered int, p_failed int,
   p_first_failed int, p_error text, p_pause_secs float8, p_breaker jsonb) returns text
 language plpgsql volatile security invoker as $$
@@ -33,18 +30,20 @@ begin
   select * into v_health from public.destination_health h where h.destination_id = p_destination;
   if found and p_failed = 0 and p_error is null and p_pause_secs is null and v_health.failures = 0
      and v_health.open_until is null and v_health.last_success_at > v_now - interval '10 s' then
-    return null; -- nothing new, and not worth a write
+    return null; -- nothing new: saves a write
   end if;
   insert into public.destination_health (tenant_id, destination_id)
   select d.tenant_id, d.id from public.destination d where d.id = p_destination on conflict do nothing;
   select * into v_health from public.destination_health h where h.destination_id = p_destination for no key update;
   v_opens := p_delivered = 0 and p_failed > 0
-    and (v_health.probing or (v_health.open_until is null and v_health.failures + p_first_failed >= (p_breaker ->> 'after')::int));
+    and (v_health.probing
+         or (v_health.open_until is null and v_health.failures + p_first_failed >= (p_breaker ->> 'after')::int));
   update public.destination_health h set
     failures = case when p_delivered > 0 then 0 else h.failures + p_first_failed end,
     open_until = case when p_delivered > 0 then null
-      when v_opens then v_now + make_interval(secs => least((p_breaker ->> 'openSecs')::float8 * power(2, least(h.opened, 20)),
-                                                                  (p_breaker ->> 'openMaxSecs')::float8))
+      -- 2^20 is far beyond the limit, and does not overflow.
+      when v_opens then v_now + make_interval(secs => least(
+        (p_breaker ->> 'openSecs')::float8 * power(2, least(h.opened, 20)), (p_breaker ->> 'openMaxSecs')::float8))
       else h.open_until end,
     opened = case when p_delivered > 0 then 0 when v_opens then h.opened + 1 else h.opened end,
     probing = h.probing and p_delivered = 0 and p_failed = 0,
@@ -65,12 +64,11 @@ begin
   return null;
 end $$;
 
--- {"attempts":[{"id","token","outcome","error","jitter","retryAfterSecs","pauseSecs"}],"unitSecs","breaker"}: settles a set of
--- attempts. outcome: delivered; failed, due again after its backoff or, with no attempt left, a dead letter; rejected, a
--- permanent rejection by a healthy destination: a dead letter at once; gone, which disables the destination and leaves the
--- row pending, due when it is enabled again. pauseSecs: for how long the whole destination asked for a pause. A row is settled
--- only by the token that holds it, and within the lease: what is not returned was refused. The last rows of the answer,
--- without id, tell of destinations (opened and closed breakers, disabled) and whether others were woken.
+-- {"attempts":[{"id","token","outcome","error","jitter","retryAfterSecs","pauseSecs"}],"unitSecs","breaker"}: settles attempts.
+-- outcome: delivered; failed: due again after its backoff, or a dead letter after the last attempt; rejected, a permanent
+-- rejection by a healthy destination: a dead letter; gone: disables the destination, whose row stays pending. pauseSecs: the
+-- pause that the whole destination asked for. Only the token that holds a row settles it, within its lease: an id that is missing
+-- in the answer was refused. Rows without an id come last: opened, closed, disabled (destinations), woken (other rows).
 create or replace function holdfast.relay_settle(p_call jsonb)
 returns table (id bigint, outcome text) language plpgsql volatile security invoker as $$
 #variable_conflict use_column
@@ -83,7 +81,6 @@ declare
   v_ids bigint[];
   v_outcomes text[];
 begin
-  -- In the order of their ids, like everyone who locks several rows.
   perform from public.outbox o where o.id in (select a.id from unnest(v_attempts) a) order by o.id for no key update;
   v_now := clock_timestamp();
   with settled as (
@@ -92,8 +89,10 @@ begin
       dead_lettered_at = case when a.outcome = 'rejected' or (a.outcome = 'failed' and o.attempts >= d.max_attempts)
         then v_now end,
       last_error = coalesce(a.error, o.last_error),
-      next_attempt_at = case a.outcome when 'failed' then v_now + make_interval(secs => holdfast.retry_delay_secs(o.attempts,
-        (p_call ->> 'unitSecs')::float8, a.jitter, a.retry_after_secs)) else v_now end
+      next_attempt_at = case a.outcome
+        when 'failed' then v_now + make_interval(secs => holdfast.retry_delay_secs(o.attempts,
+          (p_call ->> 'unitSecs')::float8, a.jitter, a.retry_after_secs))
+        else v_now end
     from unnest(v_attempts) a, public.destination d
     where o.id = a.id and d.id = o.destination_id and o.lease_token = a.token and o.leased_until > v_now
       and holdfast.is_pending(o)
@@ -104,20 +103,21 @@ begin
   end if;
   return query select s.id, s.outcome from unnest(v_ids, v_outcomes) s(id, outcome);
   return query select null::bigint, h.told
-  from holdfast.relay_note_attempts(array(select a from unnest(v_attempts) a where a.id = any (v_ids)), p_call -> 'breaker') h(told);
+  from holdfast.relay_note_attempts(array(select a from unnest(v_attempts) a where a.id = any (v_ids)),
+                                    p_call -> 'breaker') h(told);
   if holdfast.wake_behind(v_ids) then
     return query select null::bigint, 'woken';
   end if;
 end $$;
 
--- Notes settled attempts in the health of their destinations. Returns what is told of any: disabled, opened, closed.
+-- Notes settled attempts in the health of their destinations. Returns what became of these: disabled, opened, closed.
 create or replace function holdfast.relay_note_attempts(p_attempts holdfast.settled_attempt[], p_breaker jsonb) returns setof text
 language plpgsql volatile security invoker as $$
 declare
-  v_of record;
-  v_told text;
+  v_totals record;
+  v_change text;
 begin
-  for v_of in
+  for v_totals in
     select o.destination_id,
       count(*) filter (where a.outcome in ('delivered', 'rejected'))::int as delivered,
       count(*) filter (where a.outcome = 'failed' and a.pause_secs is null)::int as failed,
@@ -126,13 +126,13 @@ begin
     from unnest(p_attempts) a join public.outbox o on o.id = a.id
     group by 1 order by 1
   loop
-    if v_of.gone and holdfast.disable_destination(v_of.destination_id, 'answered 410 Gone') then
+    if v_totals.gone and holdfast.disable_destination(v_totals.destination_id, 'answered 410 Gone') then
       return next 'disabled';
     end if;
-    v_told := holdfast.relay_note_health(v_of.destination_id, v_of.delivered, v_of.failed, v_of.first_failed,
-      v_of.error, v_of.pause_secs, p_breaker);
-    if v_told is not null then
-      return next v_told;
+    v_change := holdfast.relay_note_health(v_totals.destination_id, v_totals.delivered, v_totals.failed, v_totals.first_failed,
+      v_totals.error, v_totals.pause_secs, p_breaker);
+    if v_change is not null then
+      return next v_change;
     end if;
   end loop;
 end $$;

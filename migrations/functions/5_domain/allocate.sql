@@ -1,5 +1,5 @@
--- One request from claim to recorded answer in one statement, so in one message and one commit: the hot row is held
--- for no round trip. p_call as in claim(), with orderId, lines ([{"skuId","qty"}, …]) and actor.
+-- The single-statement variant of allocate: claim, work and recorded answer in one message and one commit, so the hot row is held
+-- for no round trip. p_call: as of claim(), with orderId, lines ([{"skuId","qty"}, …]) and actor.
 create or replace function holdfast.allocate(p_call jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -13,7 +13,7 @@ begin
     p_call -> 'lines', p_call ->> 'actor'));
 end $$;
 
--- The work of allocate alone, for the multi-statement variant: {"tenantId","orderId","lines","actor"}.
+-- The work of allocate for the multi-statement variant: {"tenantId","orderId","lines","actor"}.
 create or replace function holdfast.promise_lines(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 begin

@@ -1,9 +1,6 @@
--- The documents: the only renderers of an order, a SKU, a style, a customer and an invoice. Reads, saves, conflicts
--- and creations all show what these show, member for member.
---
--- STABLE: a document is of one instant, that of the statement that asks for it, and so agrees with what the same
--- statement reads beside it (a version for the ETag). Hence whoever has just written asks in a statement of its own.
--- The plural forms render a page in one pass, numbered as asked for; what is not there is left out.
+-- The only renderers of orders, SKUs, styles, customers and invoices. STABLE: a document shows the instant of the calling
+-- statement, and so agrees with what that statement reads beside it (a version for the ETag); whoever has just written calls in a
+-- later one. Plural forms render a page in one pass: ord is the place in the argument, and ids that do not exist are left out.
 
 create or replace function holdfast.order_documents(p_tenant uuid, p_orders uuid[])
 returns table (ord bigint, document text)
@@ -69,7 +66,7 @@ begin
     where s.tenant_id = p_tenant and s.id = p_style);
 end $$;
 
--- exposureMinor is what holdfast.exposure() says, here for many customers at once.
+-- exposureMinor equals holdfast.exposure(), for many customers at once.
 create or replace function holdfast.customer_documents(p_tenant uuid, p_customers uuid[])
 returns table (ord bigint, document text)
 language sql stable security invoker as $$

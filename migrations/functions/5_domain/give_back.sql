@@ -1,19 +1,20 @@
--- Gives promised stock back: the mirror of promise(). Lowers exposure, so it needs no customer lock.
+-- Gives promised stock back: the reverse of promise(). It lowers the exposure, so it needs no customer lock.
 -- Lock order: order -> positions by SKU.
 create or replace function holdfast.give_back(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text,
   p_entry_type text default 'release') returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
-  v_order record;
+  v_order_row record;
   v_wanted record;
   v_ats bigint[];
 begin
-  select o.customer_id, o.status into v_order from public.wholesale_order o
+  select o.customer_id, o.status into v_order_row from public.wholesale_order o
   where o.tenant_id = p_tenant and o.id = p_order for no key update;
   if not found then
     return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
-  elsif v_order.status <> 'open' then
-    return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be released.', v_order.status));
+  elsif v_order_row.status <> 'open' then
+    return holdfast.refusal(409, 'order_not_open',
+      format('The order is %s; only an open order can be released.', v_order_row.status));
   end if;
 
   select array_agg(w.sku_id order by w.sku_id) as skus, array_agg(w.qty order by w.sku_id) as qtys,
@@ -39,7 +40,7 @@ begin
     perform from public.sku_position p
     where p.tenant_id = p_tenant and p.sku_id = any (v_wanted.skus) order by p.sku_id for no key update;
   end if;
-  v_ats := holdfast.move(p_tenant, p_order, v_order.customer_id, v_wanted.skus, v_wanted.moves, p_entry_type, p_actor);
+  v_ats := holdfast.move(p_tenant, p_order, v_order_row.customer_id, v_wanted.skus, v_wanted.moves, p_entry_type, p_actor);
   if v_ats is null then
     raise exception 'the position of SKU % holds less than its order lines', v_wanted.skus[1];
   end if;

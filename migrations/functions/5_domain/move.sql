@@ -1,18 +1,12 @@
--- Moves promised stock between ATS and an order, and writes all that a move owes: position, order line, ledger,
--- events. Knows no rule but the last one: the guard in its UPDATE, behind which stands the CHECK.
+-- Moves promised stock between ATS and an order: order line, position, ledger, events. Checks only the ATS, in its UPDATE's
+-- WHERE; the CHECK sku_position_no_oversell stands behind that. The caller holds the order's row and, for several SKUs, the
+-- positions' rows in order of SKU. p_skus ascending and distinct; p_qtys of one sign, + allocates, - gives back. Returns each
+-- SKU's ATS after the move; null, with nothing changed, where the ATS of a single SKU does not suffice.
 --
--- The hot row is touched as late, and as little is done behind it, as can be: every microsecond between its lock and
--- the commit is paid by each buyer in the queue. So what needs no ATS is written before it, and events are made
--- without a statement.
---
--- Before it, a queue: an advisory lock that allocate and release take on the first of their SKUs. Those who wait for a row
--- itself are all woken by each commit, look, and wait again, in no order; those who wait here are let in one by one, as
--- they came. It guards nothing: the row does. One per transaction and before any position, so it adds no deadlock.
---
--- The caller holds the order's row, and the positions' rows in order of SKU where there is more than one.
--- p_skus ascending and distinct; p_qtys signed alike, + allocates, - gives back.
--- Returns the SKUs' ATS after the move, in the order of p_skus. Returns null, and has changed nothing, where a
--- single SKU's guard did not hold.
+-- The position is the hot row: every buyer in its queue pays for the time between its lock and the commit. So what needs no ATS
+-- is written before it, and events are made without a statement. The queue is an advisory lock on the request's first SKU: a
+-- commit wakes all who wait for a row, in no order; here they are let in one by one. It guards nothing (the row does) and adds no
+-- deadlock: one per transaction, before any position.
 create or replace function holdfast.move(p_tenant uuid, p_order uuid, p_customer uuid, p_skus uuid[],
   p_qtys bigint[], p_entry_type text, p_actor text) returns bigint[]
 language plpgsql volatile security invoker as $$
@@ -52,7 +46,7 @@ begin
     end if;
   end if;
 
-  -- Under the positions' locks, so that created_at tells the order of the moves.
+  -- Under the positions' locks, so that created_at gives the order of the moves.
   insert into public.allocation_ledger (tenant_id, order_id, sku_id, qty, entry_type, actor)
   select p_tenant, p_order, r.sku_id, r.qty, p_entry_type, p_actor from unnest(p_skus, p_qtys) as r(sku_id, qty);
 
@@ -67,7 +61,7 @@ begin
   return v_ats;
 end $$;
 
--- Moves an order's lines and counts its events; returns its last sequence. The order's row is locked.
+-- Adds p_qtys to an order's lines and p_events to its sequence, which it returns. The order's row is locked.
 create or replace function holdfast.move_lines(p_tenant uuid, p_order uuid, p_skus uuid[], p_qtys bigint[], p_events int)
 returns bigint
 language plpgsql volatile security invoker as $$

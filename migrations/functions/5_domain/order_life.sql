@@ -1,7 +1,6 @@
--- The beginning and the early end of an order.
+-- Creates and cancels orders.
 
--- {"tenantId","userId","fields"}; fields: customerId, customerPo, shipWindowStart, shipWindowEnd, notes, lines (each with its
--- price).
+-- {"tenantId","userId","fields"}; fields: customerId, customerPo, shipWindowStart, shipWindowEnd, notes, lines (with prices).
 create or replace function holdfast.create_order(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -28,11 +27,12 @@ begin
     return v_refused;
   end if;
   perform holdfast.emit(v_tenant, array[row('order.created', 'wholesale_order', v_order, 1, v_customer.id,
-    format('{"version":1,"changed":%s}', (select json_agg(name order by name) from jsonb_object_keys(v_fields) name)))::holdfast.event]);
+    format('{"version":1,"changed":%s}',
+      (select json_agg(name order by name) from jsonb_object_keys(v_fields) name)))::holdfast.event]);
   return holdfast.success(201, holdfast.order_document(v_tenant, v_order), '"1"', '/orders/' || v_order);
 end $$;
 
--- {"tenantId","orderId","userId","actor"}: releases all that the order holds and ends it.
+-- {"tenantId","orderId","userId","actor"}: releases all that the order holds, and sets it to cancelled.
 create or replace function holdfast.cancel_order(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -40,31 +40,32 @@ declare
   v_order constant uuid := p_call ->> 'orderId';
   v_user constant uuid := p_call ->> 'userId';
   v_actor constant text := p_call ->> 'actor';
-  v_found record;
+  v_order_row record;
   v_held jsonb;
-  v_given holdfast.outcome;
+  v_released holdfast.outcome;
 begin
-  select o.customer_id, o.status into v_found from public.wholesale_order o
+  select o.customer_id, o.status into v_order_row from public.wholesale_order o
   where o.tenant_id = v_tenant and o.id = v_order for no key update;
   if not found then
     return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
-  elsif v_found.status <> 'open' then
-    return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be cancelled.', v_found.status));
+  elsif v_order_row.status <> 'open' then
+    return holdfast.refusal(409, 'order_not_open',
+      format('The order is %s; only an open order can be cancelled.', v_order_row.status));
   end if;
   select jsonb_agg(jsonb_build_object('skuId', l.sku_id, 'qty', l.qty_allocated)) into v_held from public.order_line l
   where l.tenant_id = v_tenant and l.order_id = v_order and l.qty_allocated > 0;
   if v_held is not null then
-    v_given := holdfast.give_back(v_tenant, v_order, v_held, v_actor, 'cancel');
-    if v_given.status <> 200 then
-      raise exception 'the order cannot give back what it holds: %', v_given.error;
+    v_released := holdfast.give_back(v_tenant, v_order, v_held, v_actor, 'cancel');
+    if v_released.status <> 200 then
+      raise exception 'the order cannot give back what it holds: %', v_released.error;
     end if;
   end if;
   update public.wholesale_order o
   set status = 'cancelled', version = o.version + 1, event_sequence = o.event_sequence + 1,
       updated_by = v_user, updated_at = clock_timestamp()
   where o.tenant_id = v_tenant and o.id = v_order
-  returning o.version, o.event_sequence, o.customer_id into v_found;
-  perform holdfast.emit(v_tenant, array[row('order.cancelled', 'wholesale_order', v_order, v_found.event_sequence, v_found.customer_id,
-    format('{"version":%s,"changed":["status"]}', v_found.version))::holdfast.event]);
-  return holdfast.success(200, holdfast.order_document(v_tenant, v_order), format('"%s"', v_found.version));
+  returning o.version, o.event_sequence, o.customer_id into v_order_row;
+  perform holdfast.emit(v_tenant, array[row('order.cancelled', 'wholesale_order', v_order, v_order_row.event_sequence,
+    v_order_row.customer_id, format('{"version":%s,"changed":["status"]}', v_order_row.version))::holdfast.event]);
+  return holdfast.success(200, holdfast.order_document(v_tenant, v_order), format('"%s"', v_order_row.version));
 end $$;

@@ -1,9 +1,6 @@
--- Positions moved by what happened outside: received, shipped, sold by a channel, written off.
-
--- Moves positions by sets, with all that a move owes: ledger lines and sku.ats_changed where the ATS changed.
--- The caller holds the positions' rows, locked in order of SKU, and has made sure that allocated <= on_hand + on_order
--- stays true. p_changes: by SKU, ascending and distinct; allocated: + allocates, - is of p_allocation_type, for p_order of
--- p_order_kind.
+-- Changes positions by what happened outside (received, shipped, sold by a channel, written off), with ledger lines, events and
+-- book_owed. The caller holds the positions' rows, locked in order of SKU, and keeps allocated <= on_hand + on_order. p_changes:
+-- by SKU, ascending and distinct. p_allocation_type: the ledger's entry_type of what leaves `allocated`.
 create or replace function holdfast.shift(p_tenant uuid, p_changes holdfast.position_change[], p_order uuid,
   p_order_kind text, p_allocation_type text, p_actor text)
 returns void
@@ -38,8 +35,8 @@ begin
     where m.on_hand + m.on_order > m.allocated), p_actor);
 end $$;
 
--- Repairs positions from their ledgers, for an operator who found a row in position_audit. Owner only.
--- Takes the positions' rows in order of SKU, so it may run beside traffic. Returns how many differed.
+-- For an operator who found a row in position_audit (owner only): repairs positions from their ledgers, and returns how many
+-- differed. It locks the positions in order of SKU, so it may run beside traffic.
 create or replace function holdfast.rebuild_positions(p_tenant uuid) returns bigint
 language plpgsql volatile security invoker as $$
 declare

@@ -1,9 +1,9 @@
--- Promises stock to an order: every check, then every move; a refusal has written nothing. Knows no key, no HTTP.
--- p_lines: [{"skuId","qty"}, …] as sent; a SKU on several lines counts as their sum.
+-- Promises stock to an order: every check, then every move; a refusal leaves nothing written. Knows no key and no HTTP. p_lines:
+-- [{"skuId","qty"}, …] as sent; several lines of a SKU count as their sum.
 --
--- Lock order: customer -> order -> positions by SKU. Each step is its own statement: a statement's snapshot is older
--- than the locks it waits for. Of a customer without a limit, requests run side by side: they share an advisory lock,
--- which the first one that finds a limit takes alone, so that it sees what was promised while there was none.
+-- Lock order: customer -> order -> positions by SKU. What a lock protects is read in a later statement, whose snapshot is
+-- younger. Requests of a customer without a limit run side by side: they share an advisory lock, which the first one that finds a
+-- limit takes exclusively, so that it sees what was promised before there was one.
 create or replace function holdfast.promise(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text)
 returns holdfast.outcome
 language plpgsql volatile security invoker as $$
@@ -34,20 +34,20 @@ begin
   from public.wholesale_order o join public.customer c on c.tenant_id = o.tenant_id and c.id = o.customer_id
   where o.tenant_id = p_tenant and o.id = p_order for no key update of o;
   if v_set_meanwhile then
-    raise exception 'a credit limit was set in this instant: once more' using errcode = 'serialization_failure';
+    raise exception 'a credit limit was set meanwhile: retry' using errcode = 'serialization_failure';
   end if;
   if v_status <> 'open' then
     return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be allocated.', v_status));
   end if;
 
-  -- Per distinct SKU in ascending order: units wanted, where it was first sent, and what the rules say of it.
+  -- Per distinct SKU, ascending: units wanted, its first place in p_lines, and what the rules need.
   select array_agg(w.sku_id order by w.sku_id) as skus, array_agg(w.qty order by w.sku_id) as qtys,
          array_agg(w.first_at order by w.sku_id) as first_at,
          array_agg(l.qty - l.qty_allocated - l.qty_shipped order by w.sku_id) as open,
          bool_or(l.sku_id is null) as absent, bool_or(w.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
-         -- Read without a lock: only a guess at which way is the shorter one below.
+         -- Read without a lock: only a guess which branch below is the shorter one.
          bool_or(w.qty > p.on_hand + p.on_order - p.allocated) as looks_short,
-         -- Units already invoiced are in the invoice: only what rises above them raises the exposure.
+         -- Invoiced units count in their invoice: only units above them raise the exposure.
          coalesce(sum(l.unit_price_minor::numeric
            * (greatest(0, l.qty_allocated + w.qty + l.qty_shipped - l.qty_invoiced)
               - greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced))), 0) as raise_minor
@@ -66,8 +66,7 @@ begin
     end if;
   end if;
 
-  -- One SKU: the guarded UPDATE is the lock and the check. Several, or one that looks short: lock in order, collect
-  -- every short one, and only then move.
+  -- One SKU: the guarded UPDATE is lock and check. Several, or one that looks short: lock in order, collect all short, move.
   for v_try in 1 .. 2 loop
     if v_try = 2 or v_wanted.looks_short or cardinality(v_wanted.skus) > 1 then
       v_refused := holdfast.refuse_for_ats(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at);
@@ -81,7 +80,7 @@ begin
   return holdfast.moved(p_order, p_lines, v_wanted.skus, v_ats);
 end $$;
 
--- SKUs that no line of the order carries: unknown altogether first, else not on this order.
+-- Refuses SKUs that no line of the order has: unknown ones first, else those that are not on this order (p_absent).
 create or replace function holdfast.refuse_absent(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[],
   p_absent text) returns holdfast.outcome
 language plpgsql stable security invoker as $$
@@ -98,7 +97,7 @@ begin
     format('"lines":[%s]', p_absent));
 end $$;
 
--- The refusal of SKUs that are not on the order (p_open null), or of which the order wants fewer units (p_open).
+-- Refuses SKUs that are not on the order (p_open null), else those of which fewer units are open (p_open) than wanted.
 create or replace function holdfast.refuse_lines(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[],
   p_open bigint[]) returns holdfast.outcome
 language plpgsql stable security invoker as $$
@@ -117,7 +116,7 @@ begin
     format('"lines":[%s]', v_exceeding));
 end $$;
 
--- The refusal of what would raise a customer's exposure beyond its limit, or null. The customer's row is locked.
+-- Refuses what would raise a customer's exposure above its limit, or returns null. The customer's row is locked.
 create or replace function holdfast.refuse_for_credit(p_tenant uuid, p_customer uuid, p_limit bigint, p_raise_minor numeric)
 returns holdfast.outcome
 language plpgsql stable security invoker as $$
@@ -132,8 +131,7 @@ begin
     format('"limit":%s,"exposure":%s,"requested":%s', p_limit, v_exposure, p_raise_minor));
 end $$;
 
--- Locks positions in order of SKU and refuses where one has fewer units available to sell than wanted, with every short one;
--- or null.
+-- Locks positions in order of SKU, and refuses with every SKU of which fewer units are available than wanted; or null.
 create or replace function holdfast.refuse_for_ats(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[])
 returns holdfast.outcome
 language plpgsql volatile security invoker as $$
@@ -171,9 +169,8 @@ begin
   return holdfast.success(200, format('{"ok":true,"orderId":"%s","lines":[%s]}', p_order, array_to_string(v_lines, ',')));
 end $$;
 
--- What a customer owes and holds, in minor units: invoices awaiting payment, and what is promised or shipped but
--- not invoiced on orders that are not cancelled. Whoever raises it holds the customer's row and calls this in a
--- later statement.
+-- A customer's exposure in minor units: invoices awaiting payment, and what is promised or shipped but not invoiced on orders
+-- that are not cancelled. Whoever raises it holds the customer's row and calls this in a later statement.
 create or replace function holdfast.exposure(p_tenant uuid, p_customer uuid) returns numeric
 language plpgsql stable security invoker as $$
 begin

@@ -1,6 +1,4 @@
--- What query reads: one document by its id, and the pages of its lists (2_http/list.sql has their prologue).
---
--- Page functions are planned with their values: which filters are there decides the plan.
+-- Page functions are planned with their values (force_custom_plan): which filters are set decides the plan.
 
 -- {"tenantId","userId","kind","id"}: one order, SKU, style or invoice. decision: answer; unknown_user; not_found.
 create or replace function holdfast.read_one(p_read jsonb) returns holdfast.answer
@@ -32,9 +30,9 @@ begin
   return holdfast.document_answer(v_document, v_etag);
 end $$;
 
--- Orders, newest first. Filters: q, status, customerId; each may be null. q is a part of the number, the PO or the customer's
--- name, in any case; strpos knows no wildcards. It cannot use an index under row-level security (nor could LIKE, which is not
--- leakproof): it filters the walk along wholesale_order_newest.
+-- Newest first. Filters, each may be null: status, customerId, q (part of the number, the PO or the customer's name, in any case,
+-- without wildcards). Under row-level security q cannot use an index, as neither strpos nor LIKE is leakproof: it filters the
+-- walk along wholesale_order_newest.
 create or replace function holdfast.page_of_wholesale_order(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
 declare
@@ -60,7 +58,7 @@ begin
   return query select v_ids[d.ord]::text, d.document from holdfast.order_documents(p_tenant, v_ids) d order by d.ord;
 end $$;
 
--- SKUs by code. Filter: q, a part of the code, or null.
+-- By code. Filter: q, a part of the code, or null.
 create or replace function holdfast.page_of_sku(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
 declare
@@ -78,7 +76,7 @@ begin
   return query select v_ids[d.ord]::text, d.document from holdfast.sku_documents(p_tenant, v_ids) d order by d.ord;
 end $$;
 
--- Customers by name. Filter: q, a part of the name, or null.
+-- By name. Filter: q, a part of the name, or null.
 create or replace function holdfast.page_of_customer(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
 declare

@@ -1,15 +1,12 @@
--- Saving documents: optimistic concurrency. The save is one compare-and-swap UPDATE that refuses if somebody saved
--- first; the server never merges.
---
--- match says which versions the caller has seen: {"any":bool,"tags":["7",…],"status":409|412,"yours":7|null}.
--- These functions may refuse after the UPDATE: the wrapper rolls back to its savepoint. A refusal of status 400 is not
--- recorded and leaves the key unused.
+-- Saves under optimistic concurrency: one compare-and-swap UPDATE, which refuses if somebody saved first; the server never
+-- merges. match: the versions that the caller has seen, {"any":bool,"tags":["7",…],"status":409|412,"yours":7|null}. A refusal
+-- may come after the UPDATE: the caller rolls back to its savepoint. A 400 is not recorded and leaves the key unused.
 
 create or replace function holdfast.matches(p_match jsonb, p_version bigint) returns boolean
 language sql immutable parallel safe
 return (p_match ->> 'any')::boolean or p_match -> 'tags' ? p_version::text;
 
--- 409 for a stale baseVersion, 412 for a failed If-Match; with the whole fresh document.
+-- 409 for a stale baseVersion, 412 for a failed If-Match; with the current document.
 create or replace function holdfast.version_conflict(p_match jsonb, p_by text, p_current text) returns holdfast.outcome
 language sql stable
 return holdfast.refusal((p_match ->> 'status')::int, 'version_conflict',
@@ -17,8 +14,7 @@ return holdfast.refusal((p_match ->> 'status')::int, 'version_conflict',
          coalesce(p_by, 'somebody')),
   format('"yourBaseVersion":%s,"current":%s', coalesce(p_match ->> 'yours', 'null'), p_current));
 
--- {"tenantId","orderId","userId","match","fields"}; fields: what to write, of customerPo, shipWindowStart, shipWindowEnd, notes,
--- lines; null clears.
+-- {"tenantId","orderId","userId","match","fields"}; fields: as in create_order; those that are sent are written, null clears.
 create or replace function holdfast.save_order(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -28,32 +24,35 @@ declare
   v_match constant jsonb := p_call -> 'match';
   v_fields constant jsonb := p_call -> 'fields';
   v_saved record;
-  v_found record;
+  v_current record;
   v_refused holdfast.outcome;
 begin
   update public.wholesale_order o
   set customer_po = case when v_fields ? 'customerPo' then v_fields ->> 'customerPo' else o.customer_po end,
-      ship_window_start = case when v_fields ? 'shipWindowStart' then (v_fields ->> 'shipWindowStart')::date else o.ship_window_start end,
-      ship_window_end = case when v_fields ? 'shipWindowEnd' then (v_fields ->> 'shipWindowEnd')::date else o.ship_window_end end,
+      ship_window_start = case when v_fields ? 'shipWindowStart' then (v_fields ->> 'shipWindowStart')::date
+                          else o.ship_window_start end,
+      ship_window_end = case when v_fields ? 'shipWindowEnd' then (v_fields ->> 'shipWindowEnd')::date
+                        else o.ship_window_end end,
       notes = case when v_fields ? 'notes' then v_fields ->> 'notes' else o.notes end,
       version = o.version + 1, event_sequence = o.event_sequence + 1,
       updated_by = v_user, updated_at = clock_timestamp()
   where o.tenant_id = v_tenant and o.id = v_order and o.status = 'open' and holdfast.matches(v_match, o.version)
-    -- Together with what is stored; checked below, so that it is told apart.
+    -- The window as it would be stored; a violation is told apart below.
     and coalesce(case when v_fields ? 'shipWindowStart' then (v_fields ->> 'shipWindowStart')::date else o.ship_window_start end
               <= case when v_fields ? 'shipWindowEnd' then (v_fields ->> 'shipWindowEnd')::date else o.ship_window_end end, true)
   returning o.version, o.event_sequence, o.customer_id into v_saved;
 
   if not found then
-    select o.status, o.version, u.display_name into v_found
+    select o.status, o.version, u.display_name into v_current
     from public.wholesale_order o join public.app_user u on u.tenant_id = o.tenant_id and u.id = o.updated_by
     where o.tenant_id = v_tenant and o.id = v_order;
     if not found then
       return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
-    elsif v_found.status <> 'open' then
-      return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be saved.', v_found.status));
-    elsif not holdfast.matches(v_match, v_found.version) then
-      return holdfast.version_conflict(v_match, v_found.display_name, holdfast.order_document(v_tenant, v_order));
+    elsif v_current.status <> 'open' then
+      return holdfast.refusal(409, 'order_not_open',
+        format('The order is %s; only an open order can be saved.', v_current.status));
+    elsif not holdfast.matches(v_match, v_current.version) then
+      return holdfast.version_conflict(v_match, v_current.display_name, holdfast.order_document(v_tenant, v_order));
     end if;
     return holdfast.does_not_fit(case when v_fields ? 'shipWindowStart' then '/shipWindowStart' else '/shipWindowEnd' end,
       'the ship window would start after it ends');
@@ -65,18 +64,16 @@ begin
       return v_refused;
     end if;
   end if;
-  perform holdfast.emit(v_tenant, array[row('order.saved', 'wholesale_order', v_order, v_saved.event_sequence, v_saved.customer_id,
-    format('{"version":%s,"changed":%s}', v_saved.version,
+  perform holdfast.emit(v_tenant, array[row('order.saved', 'wholesale_order', v_order, v_saved.event_sequence,
+    v_saved.customer_id, format('{"version":%s,"changed":%s}', v_saved.version,
       (select coalesce(json_agg(name order by name), '[]') from jsonb_object_keys(v_fields) name)))::holdfast.event]);
   return holdfast.success(200, format('{"version":%s,"order":%s}', v_saved.version, holdfast.order_document(v_tenant, v_order)),
     format('"%s"', v_saved.version));
 end $$;
 
--- Replaces the size run of an order whose row is locked: what is sent stands, what is omitted goes. Never below what is
--- allocated or shipped. Returns a refusal, or null.
---
--- A SKU that comes back after it was omitted remembers what this order's invoices hold of it: they stand, and its units
--- must not be invoiced or count as exposure a second time.
+-- Replaces the lines of an order whose row is locked; what is not sent is deleted. Nothing falls below what is allocated or
+-- shipped. Returns a refusal, or null. A SKU that was deleted and comes back takes its qty_invoiced from this order's invoices,
+-- or its units would be invoiced, and count as exposure, a second time.
 create or replace function holdfast.replace_lines(p_tenant uuid, p_order uuid, p_lines jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -97,13 +94,16 @@ begin
   left join public.sku s on s.tenant_id = p_tenant and s.id = w.sku_id;
 
   if v_checked.unknown is not null then
-    return holdfast.refusal(422, 'unknown_sku', 'There is no SKU with this id; see lines.', format('"lines":[%s]', v_checked.unknown));
+    return holdfast.refusal(422, 'unknown_sku', 'There is no SKU with this id; see lines.',
+      format('"lines":[%s]', v_checked.unknown));
   elsif v_checked.unpriced is not null then
-    return holdfast.does_not_fit(format('/lines/%s/unitPriceMinor', v_checked.unpriced - 1), 'is required for a SKU that is new on the order');
+    return holdfast.does_not_fit(format('/lines/%s/unitPriceMinor', v_checked.unpriced - 1),
+      'is required for a SKU that is new on the order');
   elsif v_checked.total_minor > 9007199254740991 then
     return holdfast.does_not_fit('/lines', 'the order''s total would pass 2^53-1 minor units');
   elsif v_checked.below is not null then
-    return holdfast.refusal(422, 'below_allocated', 'A line cannot fall below what is allocated or shipped; see lines (available holds that number). Release first.',
+    return holdfast.refusal(422, 'below_allocated',
+      'A line cannot fall below what is allocated or shipped; see lines (available holds that number). Release first.',
       format('"lines":[%s]', v_checked.below));
   end if;
 

@@ -1,8 +1,8 @@
--- Shortfalls: promised units that are missing. owed_on_hand and owed_on_order of one are what the position still carries too
--- many, since it is promised: they are booked as soon as ATS covers them.
+-- Shortfalls: promised units that are missing. While they are promised, the position cannot lose them without breaking allocated
+-- <= on_hand + on_order. So it still carries them (owed_on_hand, owed_on_order) until ATS covers them.
 
--- Counts units that are not there: one open row per SKU and cause, told as inventory.shortfall with what is open now.
--- The caller holds the positions' rows. What is 0 is left out. Returns nothing: shortfall_one_open finds the row.
+-- Adds missing units: one open row per SKU and cause, emitted as inventory.shortfall with its new total. The caller holds the
+-- positions' rows. Quantities of 0 are skipped.
 create or replace function holdfast.add_shortfall(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_owed_on_hand bigint[],
   p_owed_on_order bigint[], p_cause text) returns void
 language plpgsql volatile security invoker as $$
@@ -30,23 +30,23 @@ begin
   end if;
 end $$;
 
--- p_units are no longer missing; p_owed of those were shipped unallocated, and are now returned. Returns how many of the latter
--- the books had lost meanwhile, and the row with them. A row that is settled stays so.
+-- p_units are no longer missing; p_owed of them were shipped unallocated, and are now returned. Returns how many of p_owed
+-- book_owed has taken from the position and this row already: the caller adds them to on_hand. A settled row stays so.
 create or replace function holdfast.ease_shortfall(p_tenant uuid, p_shortfall uuid, p_units bigint, p_owed bigint, p_actor text)
 returns bigint
 language plpgsql volatile security invoker as $$
 declare
-  v_booked bigint;
+  v_already_booked bigint;
 begin
-  select greatest(0, p_owed - s.owed_on_hand) into v_booked from public.shortfall s
+  select greatest(0, p_owed - s.owed_on_hand) into v_already_booked from public.shortfall s
   where s.tenant_id = p_tenant and s.id = p_shortfall for no key update;
-  update public.shortfall s set owed_on_hand = s.owed_on_hand - (p_owed - v_booked), updated_at = now()
+  update public.shortfall s set owed_on_hand = s.owed_on_hand - (p_owed - v_already_booked), updated_at = now()
   where s.tenant_id = p_tenant and s.id = p_shortfall;
-  perform holdfast.lower_shortfall(p_tenant, p_shortfall, p_units - v_booked, p_actor, 'no longer wanted');
-  return v_booked;
+  perform holdfast.lower_shortfall(p_tenant, p_shortfall, p_units - v_already_booked, p_actor, 'no longer wanted');
+  return v_already_booked;
 end $$;
 
--- Lowers an open row, whose lock is held, by p_units; none left: it is settled.
+-- Lowers an open row, whose lock is held, by p_units; at 0 it is settled.
 create or replace function holdfast.lower_shortfall(p_tenant uuid, p_shortfall uuid, p_units bigint, p_actor text, p_note text)
 returns void
 language plpgsql volatile security invoker as $$
@@ -59,8 +59,8 @@ begin
   where s.tenant_id = p_tenant and s.id = p_shortfall and s.settled_at is null;
 end $$;
 
--- Takes from positions what they carry too many, as far as ATS covers it by now. To be called by whatever raises an ATS:
--- units that are not there are never on sale. The caller holds the positions' rows. Returns whether anything was booked.
+-- Takes owed units from positions, as far as ATS covers them now. Whatever raises an ATS calls it: missing units are never for
+-- sale. The caller holds the positions' rows. Returns whether anything was taken.
 create or replace function holdfast.book_owed(p_tenant uuid, p_skus uuid[], p_actor text) returns boolean
 language plpgsql volatile security invoker as $$
 declare

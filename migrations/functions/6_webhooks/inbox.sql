@@ -1,11 +1,9 @@
--- The inbox: a delivery's row, its effect and what could not be done, in the transaction of one message.
+-- The webhook inbox: a delivery's row, its effect, and the exception for what could not be done, in one transaction. p_delivery:
+-- provider, eventId, topic, and either command (what to do), fault (why it can never be processed) or neither (it does not
+-- concern us). p_body: the raw bytes. Returns duplicate, processed or kept (as an exception).
 --
--- p_delivery: provider, eventId, topic, and either command (what to do), fault (why it can never be processed) or neither
--- (nothing that concerns us). p_body: the raw bytes, beside it since inside they would be encoded twice. Returns duplicate,
--- processed or kept.
---
--- The row comes first: a delivery of the same event that runs beside this one waits for it here, at most lock_timeout, and
--- is then a duplicate; or it runs, if this one rolled back.
+-- The row is inserted first: a concurrent delivery of the same event waits for it, at most lock_timeout, and is then a duplicate;
+-- if this one rolled back, it runs.
 create or replace function holdfast.receive(p_delivery jsonb, p_body bytea) returns text
 language plpgsql volatile security invoker as $$
 declare
@@ -29,9 +27,8 @@ begin
   return 'kept';
 end $$;
 
--- Does what a command says. p_tenant: whose it is, where that is known already, else null. p_delivery: as of receive; retry
--- stands in it when a person asks, who has then seen what there is to see. What can be done is done, each fact once; a
--- reason tells what could not. Leaves app.tenant_id set to the tenant.
+-- Applies a command. p_tenant: its tenant, or null to find it. p_delivery: as of receive; with `retry` where a person asks, who
+-- has seen the reason. What can be done is done, each fact once; a reason says what could not. Leaves app.tenant_id set.
 create or replace function holdfast.take_effect(p_tenant uuid, p_provider text, p_delivery jsonb, p_actor text)
 returns holdfast.verdict
 language plpgsql volatile security invoker as $$
@@ -44,7 +41,7 @@ declare
   v_tenant uuid := p_tenant;
 begin
   if v_intent is not null then
-    -- A refund that knows its invoice only by the payment must not look for it while the payment is being written.
+    -- A refund that names its invoice only by the payment must not look for it while that payment is being written.
     perform pg_advisory_xact_lock(hashtextextended('holdfast/payment_intent/' || v_intent, 0));
   end if;
   if v_tenant is null then
@@ -64,8 +61,10 @@ begin
     perform holdfast.redact_exceptions(p_provider, v_command);
     return row(v_tenant, null, null)::holdfast.verdict;
   elsif v_tenant is null then
-    return row(null, case v_sender when 'shopify' then 'no shop of ours has this domain' else 'no invoice of ours is meant' end,
-      case when v_sender = 'stripe' and v_command ->> 'invoiceId' is null then 'payment_intent:' || v_intent end)::holdfast.verdict;
+    return row(null,
+      case v_sender when 'shopify' then 'no shop of ours has this domain' else 'no invoice of ours is meant' end,
+      case when v_sender = 'stripe' and v_command ->> 'invoiceId' is null then 'payment_intent:' || v_intent end)
+      ::holdfast.verdict;
   end if;
   case v_sender
     when 'stripe' then return holdfast.apply_stripe(v_tenant, v_command, p_actor);
@@ -73,7 +72,7 @@ begin
       return holdfast.apply_threepl(v_tenant, v_account, v_command || jsonb_build_object('retry', p_delivery ? 'retry'), p_actor);
     when 'shopify' then
       if v_do = 'customers/data_request' then
-        -- A person answers it; a retry says that it was answered.
+        -- A person answers it; a retry means that it was answered.
         return row(v_tenant, case when not p_delivery ? 'retry' then 'a customer asks for their data: answer within 30 days' end,
           null)::holdfast.verdict;
       end if;
@@ -81,14 +80,13 @@ begin
   end case;
 end $$;
 
--- Keeps an event whole for a person, and tells the tenant.
 create or replace function holdfast.keep_exception(p_verdict holdfast.verdict, p_delivery jsonb, p_body bytea) returns void
 language plpgsql volatile security invoker as $$
 declare
   v_id uuid;
   v_sequence bigint;
 begin
-  -- After its inbox row was reaped an event may come again and meet its own exception.
+  -- The setting shows rows without a tenant: after its inbox row was reaped, an event may come again and find its own.
   perform set_config('app.inbox_of_nobody', 'on', true);
   insert into public.inbox_exception as e (tenant_id, provider, event_id, topic, reason, waits_for, command, body)
   values (p_verdict.tenant_id, p_delivery ->> 'provider', p_delivery ->> 'eventId', p_delivery ->> 'topic', p_verdict.reason,
@@ -108,7 +106,7 @@ begin
   end if;
 end $$;
 
--- Runs what waited for something that has just come. p_nobody: it may have had no tenant until now.
+-- Retries exceptions that waited for something that has now arrived. p_nobody: also those without a tenant.
 create or replace function holdfast.wake_exceptions(p_tenant uuid, p_provider text, p_waits_for text, p_more jsonb,
   p_nobody boolean, p_actor text) returns void
 language plpgsql volatile security invoker as $$

@@ -1,5 +1,5 @@
--- What a shop tells of its orders: facts are kept by the shop's own ids (lines, refund lines, cancelled, fulfilled), and
--- their effect is then applied line by line. So one movement per line, whatever came first or twice.
+-- What a Shopify shop reports of its orders. Facts are stored by the shop's own ids (lines, refund lines, cancelled, fulfilled),
+-- and their effect is then applied line by line, so neither the order of arrival nor repetition matters.
 -- p_command: do (the topic), orderId, refundLines, order (line_items as Shopify has them).
 -- Lock order: channel order -> positions by SKU -> shortfalls -> inserts.
 create or replace function holdfast.apply_shopify(p_tenant uuid, p_shop text, p_command jsonb, p_actor text)
@@ -26,11 +26,13 @@ begin
   on conflict do nothing;
 
   if v_do in ('orders/create', 'orders/fulfilled') then
-    -- A line without SKU and variant is no goods: a tip, a gift wrap.
+    -- A line with neither SKU nor variant is not goods: a tip, a gift wrap.
     with sent as (
-      select s.line ->> 'id' as id, nullif(btrim(s.line ->> 'sku'), '') as sku, (s.line ->> 'quantity')::bigint as qty, k.id as sku_id
+      select s.line ->> 'id' as id, nullif(btrim(s.line ->> 'sku'), '') as sku, (s.line ->> 'quantity')::bigint as qty,
+        k.id as sku_id
       from jsonb_array_elements(p_command -> 'order' -> 'line_items') as s(line)
-      left join lateral (select k.id from public.sku k where k.tenant_id = p_tenant and k.code = btrim(s.line ->> 'sku') limit 1) k on true
+      left join lateral (select k.id from public.sku k
+                         where k.tenant_id = p_tenant and k.code = btrim(s.line ->> 'sku') limit 1) k on true
       where (nullif(btrim(s.line ->> 'sku'), '') is not null or s.line ->> 'variant_id' is not null)
         and (s.line ->> 'quantity')::bigint > 0
     ), taken as (
@@ -51,8 +53,8 @@ begin
   return row(p_tenant, v_reason, null)::holdfast.verdict;
 end $$;
 
--- Each line of a channel order with what it has and what its facts amount to. Of the ordered units some came back (refunded
--- into stock; of a cancelled order all that were not written off), some were written off, and the others are wanted.
+-- Each line of a channel order: what it has, and what its facts require. Ordered units came back to stock (refunded, or
+-- cancelled), were written off (refunded without restock), or are wanted.
 create or replace function holdfast.channel_lines(p_tenant uuid, p_order uuid)
 returns table (external_id text, sku_id uuid, held bigint, gone bigint, short bigint, owed bigint, needed bigint,
   shortfall_id uuid, wanted bigint, written_off bigint, fulfilled boolean)
@@ -71,17 +73,15 @@ language sql stable security invoker as $$
   where o.tenant_id = p_tenant and o.id = p_order
 $$;
 
--- What each line of a channel order is to have: SKU by SKU, and of that each line its part, so that the end does not depend
--- on the order in which lines were told of. The positions are locked.
---
--- Newly needed units are taken as far as ATS covers them, and more of those that are missing once the order is fulfilled; a
--- decrease reduces the shortfall first, then what was taken. What was taken is written off first; the rest is held, or gone
--- once the order is fulfilled. What was shipped and never taken is owed by the books.
+-- What each line of a channel order is to have. Computed per SKU and then spread over its lines by their ids, so the order in
+-- which lines arrived does not matter. The positions are locked. Newly needed units are taken as far as ATS covers them, and
+-- missing ones too once the order is fulfilled; a decrease reduces the shortfall first, then allocated stock. Of the units taken,
+-- write-offs come first; the rest is held, or gone once the order is fulfilled. Shipped units never taken are owed.
 create or replace function holdfast.channel_lines_due(p_tenant uuid, p_order uuid)
 returns table (sku_id uuid, external_id text, held bigint, gone bigint, short bigint, owed bigint, shortfall_id uuid,
   needed bigint, now_held bigint, now_gone bigint, now_short bigint, now_owed bigint)
 language sql stable security invoker as $$
-  -- Windows and look-ups: an order may have many lines, which a join would compare with each other.
+  -- Windows and lateral look-ups: a nested loop would compare all lines of an order with each other.
   with line as (
     select l.*, p.ats, sum(l.wanted + l.written_off) over sku as all_needed, sum(l.needed) over sku as all_needed_before,
       sum(l.held + l.gone) over sku as all_taken, sum(l.written_off) over sku as all_written_off,
@@ -107,18 +107,18 @@ language sql stable security invoker as $$
   from spread s order by s.sku_id, s.external_id
 $$;
 
--- Applies the effect of a channel order's facts. Its row is locked.
+-- The row of the channel order is locked.
 create or replace function holdfast.settle_channel_order(p_tenant uuid, p_order uuid, p_event text, p_actor text)
 returns void
 language plpgsql volatile security invoker as $$
 declare
   v_line record;
   v_skus uuid[] := array(select distinct l.sku_id from holdfast.channel_lines(p_tenant, p_order) l order by l.sku_id);
-  v_nothing constant bigint[] := array_fill(0::bigint, array[cardinality(v_skus)]);
-  v_on_hand bigint[] := v_nothing;
-  v_allocated bigint[] := v_nothing;
-  v_short bigint[] := v_nothing;
-  v_owed bigint[] := v_nothing;
+  v_zeros constant bigint[] := array_fill(0::bigint, array[cardinality(v_skus)]);
+  v_on_hand bigint[] := v_zeros;
+  v_allocated bigint[] := v_zeros;
+  v_short bigint[] := v_zeros;
+  v_owed bigint[] := v_zeros;
   v_shortfalls uuid[] := array_fill(null::uuid, array[cardinality(v_skus)]);
   n int := 0;
 begin
@@ -156,14 +156,14 @@ begin
   perform holdfast.miss_for_channel_order(p_tenant, p_order, v_skus, v_short, v_owed);
 end $$;
 
--- Counts what a channel order newly misses: p_short, and of that and of what it missed before, p_owed which was shipped.
+-- Adds what a channel order newly misses (p_short), and of all that it misses, what was shipped (p_owed), to the shortfalls.
 create or replace function holdfast.miss_for_channel_order(p_tenant uuid, p_order uuid, p_skus uuid[], p_short bigint[],
   p_owed bigint[]) returns void
 language plpgsql volatile security invoker as $$
 declare
   v_missing record;
 begin
-  -- What was missed before stands in the open row already, unless that has been settled meanwhile.
+  -- What was missing before is in the open row already, unless that has been settled meanwhile.
   with owing as (
     update public.shortfall s set owed_on_hand = s.owed_on_hand + m.owed, updated_at = now()
     from unnest(p_skus, p_short, p_owed) as m(sku_id, short, owed)
@@ -174,7 +174,7 @@ begin
   select array_agg(m.sku_id order by m.sku_id) as skus,
     array_agg(case when o.sku_id is not null then 0 when m.short > 0 then m.short else m.owed end order by m.sku_id) as qtys,
     array_agg(case when o.sku_id is null then m.owed else 0 end order by m.sku_id) as owed,
-    array_agg(0::bigint order by m.sku_id) as nothing
+    array_agg(0::bigint order by m.sku_id) as zeros
   into v_missing
   from unnest(p_skus, p_short, p_owed) as m(sku_id, short, owed)
   left join owing o on o.sku_id = m.sku_id
@@ -182,7 +182,7 @@ begin
   if v_missing.skus is null then
     return;
   end if;
-  perform holdfast.add_shortfall(p_tenant, v_missing.skus, v_missing.qtys, v_missing.owed, v_missing.nothing, 'channel_order');
+  perform holdfast.add_shortfall(p_tenant, v_missing.skus, v_missing.qtys, v_missing.owed, v_missing.zeros, 'channel_order');
   update public.channel_order_line l
   set shortfall_id = (select s.id from public.shortfall s where s.tenant_id = p_tenant and s.sku_id = l.sku_id
                       and s.cause = 'channel_order' and s.settled_at is null)

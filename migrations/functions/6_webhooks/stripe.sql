@@ -1,7 +1,7 @@
--- What Stripe tells of an invoice: a ledger line per fact, and a status that only rises: awaiting_payment -> paid ->
--- refunded, whatever came first. p_command: do (payment, failure, refund, dispute), reference, paymentIntent, amountMinor,
--- currency; invoiceId where the event names it; full for a refund. A refund of less than the total, though it is all that its
--- charge had, is one of a payment that did not pay the invoice: a line, no step.
+-- What Stripe reports of an invoice: one ledger line per fact, and a status that only rises (awaiting_payment -> paid ->
+-- refunded), whatever arrived first. A full refund below the total is of a payment that did not pay the invoice: only a ledger
+-- line.
+-- p_command: do (payment, failure, refund, dispute), reference, paymentIntent, amountMinor, currency; optional: invoiceId; full.
 -- Lock order: the payment intent's advisory lock (in take_effect) -> invoice -> inserts.
 create or replace function holdfast.apply_stripe(p_tenant uuid, p_command jsonb, p_actor text) returns holdfast.verdict
 language plpgsql volatile security invoker as $$
@@ -10,7 +10,7 @@ declare
   v_intent constant text := p_command ->> 'paymentIntent';
   v_amount constant bigint := p_command ->> 'amountMinor';
   v_invoice public.invoice;
-  v_new boolean;
+  v_is_new boolean;
   v_reason text;
 begin
   select i.* into v_invoice from public.invoice i
@@ -31,14 +31,14 @@ begin
   values (p_tenant, v_invoice.id, v_do, p_command ->> 'reference', v_intent, coalesce(v_amount, v_invoice.total_minor),
     coalesce(p_command ->> 'currency', v_invoice.currency), p_actor)
   on conflict do nothing;
-  v_new := found;
+  v_is_new := found;
 
   if v_do = 'payment' then
     if v_invoice.status = 'awaiting_payment' then
       perform holdfast.raise_invoice(v_invoice, 'paid');
     elsif v_invoice.paid_at is null then
       update public.invoice i set paid_at = clock_timestamp() where i.tenant_id = p_tenant and i.id = v_invoice.id;
-    elsif v_new then
+    elsif v_is_new then
       v_reason := 'the invoice had been paid already, by another payment: one of the two is to be refunded';
     end if;
     perform holdfast.wake_exceptions(p_tenant, 'stripe', 'payment_intent:' || v_intent,
@@ -47,12 +47,12 @@ begin
     if v_invoice.status <> 'refunded' then
       perform holdfast.raise_invoice(v_invoice, 'refunded');
     end if;
-    if v_new and exists (select from public.payment_ledger l
+    if v_is_new and exists (select from public.payment_ledger l
                          where l.tenant_id = p_tenant and l.invoice_id = v_invoice.id and l.kind = 'payment'
                            and l.payment_intent <> v_intent) then
       v_reason := 'refunded, though the invoice had another payment: see whether that one is to stand';
     end if;
-  elsif v_do = 'dispute' and v_new then
+  elsif v_do = 'dispute' and v_is_new then
     update public.invoice i set disputed_at = coalesce(i.disputed_at, clock_timestamp())
     where i.tenant_id = p_tenant and i.id = v_invoice.id;
     v_reason := 'the payment is disputed: answer it at Stripe in time';
@@ -82,7 +82,7 @@ begin
   return null;
 end $$;
 
--- Raises an invoice whose row is locked to p_status, and tells so.
+-- Raises an invoice, whose row is locked, to p_status, and emits its event.
 create or replace function holdfast.raise_invoice(p_invoice public.invoice, p_status text) returns void
 language plpgsql volatile security invoker as $$
 declare

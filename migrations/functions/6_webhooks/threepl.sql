@@ -1,14 +1,14 @@
--- What a 3PL tells of goods. Each line of a document counts once; a position's on_order is what open ASNs still owe, so
--- every order of arrival ends in the same numbers. What cannot be booked because it is promised becomes a shortfall.
+-- What a 3PL reports of goods. Each line of a document counts once, and on_order is what open ASNs have announced and not
+-- delivered, so every order of arrival ends in the same numbers. What cannot be booked because it is promised is a shortfall.
 -- Lock order: ASN, or customer -> order; then positions by SKU; then inserts.
 
--- Takes the lines that were not told before, summed per SKU (ascending). A reason tells which lines could not be taken.
--- Look-ups are lateral with a limit: line by line, whatever the planner believes of a table that has just grown.
+-- Stores the lines that are new, and sums them per SKU (ascending); reason names lines that could not be taken. Lateral look-ups
+-- with a limit go line by line, whatever the planner believes of a table that has just grown.
 create or replace function holdfast.take_lines(p_tenant uuid, p_account text, p_kind text, p_command jsonb,
   out skus uuid[], out qtys bigint[], out reason text)
 language plpgsql volatile security invoker as $$
 declare
-  -- A receipt's or a shipment's name need not be unique beyond its ASN or order.
+  -- The id of a receipt or a shipment is unique only within its ASN or order.
   v_document constant text := jsonb_build_array(coalesce(p_command ->> 'orderId', p_command ->> 'asnId'),
     p_command ->> 'documentId');
   v_sent record;
@@ -32,8 +32,7 @@ begin
   select coalesce(array_agg(m.sku_id order by m.sku_id), '{}'), coalesce(array_agg(m.qty order by m.sku_id), '{}')
   into skus, qtys from summed m;
 
-  -- A line that was told before, with another SKU or quantity, counts as it was told first; nothing changes that any more,
-  -- so a retry says that a person has seen it.
+  -- A line that was sent before with other values counts as it was first sent: a retry only means that a person has seen it.
   select string_agg(distinct s.line_id, ', ') into v_differing
   from unnest(v_sent.ids, v_sent.skus, v_sent.qtys) as s(line_id, sku_id, qty)
   cross join lateral (select l.sku_id, l.qty from public.threepl_line l
@@ -51,7 +50,7 @@ declare
   v_do constant text := p_command ->> 'do';
   v_external constant text := p_command ->> 'asnId';
   v_asn public.asn;
-  v_new record;
+  v_taken record;
   v_skus uuid[];
 begin
   if v_do = 'order.shipped' then
@@ -70,20 +69,20 @@ begin
                        then coalesce(a.closed_at, now()) else a.closed_at end
   where a.tenant_id = p_tenant and a.id = v_asn.id;
   if v_do <> 'asn.cancelled' then
-    select t.skus, t.qtys, t.reason into v_new from holdfast.take_lines(p_tenant, p_account, v_do, p_command) t;
+    select t.skus, t.qtys, t.reason into v_taken from holdfast.take_lines(p_tenant, p_account, v_do, p_command) t;
     insert into public.asn_line as l (tenant_id, asn_id, sku_id, announced, received)
     select p_tenant, v_asn.id, n.sku_id, case v_do when 'asn.created' then n.qty else 0 end,
       case v_do when 'asn.received' then n.qty else 0 end
-    from unnest(v_new.skus, v_new.qtys) as n(sku_id, qty)
+    from unnest(v_taken.skus, v_taken.qtys) as n(sku_id, qty)
     on conflict (tenant_id, asn_id, sku_id) do update
       set announced = l.announced + excluded.announced, received = l.received + excluded.received;
     if v_do = 'asn.received' then
-      perform holdfast.settle_asn(p_tenant, v_asn.id, v_new.skus, v_new.qtys, v_do, p_actor);
-      return row(p_tenant, v_new.reason, null)::holdfast.verdict;
+      perform holdfast.settle_asn(p_tenant, v_asn.id, v_taken.skus, v_taken.qtys, v_do, p_actor);
+      return row(p_tenant, v_taken.reason, null)::holdfast.verdict;
     end if;
   end if;
   if v_do = 'asn.created' then
-    -- What waits for it may bring SKUs that were not announced: their positions are locked now, in order with the others.
+    -- Waiting receipts may bring SKUs that were not announced: all positions are locked now, in one order.
     v_skus := array(
       select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = v_asn.id
       union
@@ -97,26 +96,26 @@ begin
   perform holdfast.settle_asn(p_tenant, v_asn.id, '{}', '{}', v_do, p_actor);
   if v_do = 'asn.created' then
     perform holdfast.wake_exceptions(p_tenant, '3pl:' || p_account, 'asn:' || v_external, '{}', false, p_actor);
-    return row(p_tenant, v_new.reason, null)::holdfast.verdict;
+    return row(p_tenant, v_taken.reason, null)::holdfast.verdict;
   end if;
   return row(p_tenant, null, null)::holdfast.verdict;
 end $$;
 
--- Brings positions to what an ASN, whose row is locked, now owes: announced and not received, or nothing once it is
--- closed. p_skus, p_received: what has just arrived on_hand.
+-- Sets positions' on_order to what an ASN, whose row is locked, is still to deliver: announced and not received, or 0 once
+-- closed. p_skus, p_received: units that have just arrived on hand.
 create or replace function holdfast.settle_asn(p_tenant uuid, p_asn uuid, p_skus uuid[], p_received bigint[], p_event text,
   p_actor text) returns void
 language plpgsql volatile security invoker as $$
 declare
   v_closed constant boolean := (select a.closed_at is not null from public.asn a where a.tenant_id = p_tenant and a.id = p_asn);
   v_skus uuid[];
-  v_due record;
+  v_booking record;
 begin
   v_skus := array(select l.sku_id from public.asn_line l where l.tenant_id = p_tenant and l.asn_id = p_asn);
   perform from public.sku_position p
   where p.tenant_id = p_tenant and p.sku_id = any (v_skus) order by p.sku_id for no key update;
 
-  -- Sums and look-ups: an ASN may have thousands of lines, which a join would compare with each other.
+  -- As in channel_lines_due: an ASN may have thousands of lines.
   with line as (
     select m.sku_id, m.on_hand, m.on_order, p.ats
     from (
@@ -134,15 +133,15 @@ begin
     select *, greatest(0, -on_hand - on_order - ats) as owed from line
   )
   select array_agg(o.sku_id order by o.sku_id) as skus, array_agg(o.owed order by o.sku_id) as owed,
-    array_agg(0::bigint order by o.sku_id) as nothing,
+    array_agg(0::bigint order by o.sku_id) as zeros,
     array_agg(row(o.sku_id, o.on_hand, o.on_order + o.owed, 0, p_event)::holdfast.position_change order by o.sku_id) as changes
-  into v_due from owing o where (o.on_hand, o.on_order) <> (0, 0);
-  if v_due.skus is null then
+  into v_booking from owing o where (o.on_hand, o.on_order) <> (0, 0);
+  if v_booking.skus is null then
     return;
   end if;
   update public.asn_line l
   set on_order = case when v_closed then 0 else greatest(0, l.announced - l.received) end
   where l.tenant_id = p_tenant and l.asn_id = p_asn;
-  perform holdfast.shift(p_tenant, v_due.changes, null, null, null, p_actor);
-  perform holdfast.add_shortfall(p_tenant, v_due.skus, v_due.owed, v_due.nothing, v_due.owed, p_event);
+  perform holdfast.shift(p_tenant, v_booking.changes, null, null, null, p_actor);
+  perform holdfast.add_shortfall(p_tenant, v_booking.skus, v_booking.owed, v_booking.zeros, v_booking.owed, p_event);
 end $$;

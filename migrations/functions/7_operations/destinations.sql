@@ -1,4 +1,4 @@
--- Destinations as people set them up. No answer here holds a secret but destination_secrets.
+-- Destinations, as people set them up. Only destination_secrets answers with a secret.
 
 create or replace function holdfast.destination_document(p_tenant uuid, p_id uuid) returns text
 language sql stable as $$
@@ -10,7 +10,6 @@ language sql stable as $$
   from public.destination d where d.tenant_id = p_tenant and d.id = p_id
 $$;
 
--- Destinations, newest first.
 create or replace function holdfast.page_of_destination(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql stable security invoker as $$
 declare
@@ -24,8 +23,7 @@ begin
   order by d.created_at desc, d.id desc limit (p_read ->> 'limit')::int + 1;
 end $$;
 
--- The refusal of what a request would make of a destination of this kind, or null: {"fields","secret","urlRefused"}. urlRefused:
--- why the address may not be called just now; a refusal of status 400 leaves the key unused.
+-- Refuses what does not fit a destination of this kind, or returns null. urlRefused: why the URL may not be called.
 create or replace function holdfast.refuse_destination(p_tenant uuid, p_kind text, p_call jsonb) returns holdfast.outcome
 language plpgsql stable security invoker as $$
 declare
@@ -37,7 +35,7 @@ begin
        select from public.customer c where c.tenant_id = p_tenant and c.id = (v_fields ->> 'customerId')::uuid) then
     return holdfast.refusal(422, 'unknown_customer', 'There is no customer with this id.');
   elsif p_kind = 'shopify_inventory' and (v_fields ->> 'ordered')::boolean then
-    return holdfast.refusal(422, 'destination_kind', 'Pushes of inventory are set absolutely; they have no order.');
+    return holdfast.refusal(422, 'destination_kind', 'An inventory push sets the whole quantity; pushes need no order.');
   elsif p_kind not in ('shopify_inventory', 'webhook') and p_call ->> 'secret' is not null
     or p_kind = 'webhook' and p_call ->> 'secret' is not null and not v_fields ? 'kind' then
     return holdfast.refusal(422, 'destination_kind', 'Only a shop takes an access token.');
@@ -47,9 +45,9 @@ begin
   return null;
 end $$;
 
--- {"tenantId","userId","actor","fields","secret","urlRefused"}; fields: the members of the request. secret: what events are signed
--- with, or the shop's access token.
-create or replace function holdfast.create_destination(p_call jsonb) returns holdfast.outcome language plpgsql volatile security invoker as $$
+-- {"tenantId","userId","actor","fields","secret","urlRefused"}; secret: what signs the events, or the shop's access token.
+create or replace function holdfast.create_destination(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
 declare
   v_fields constant jsonb := p_call -> 'fields';
   v_secret constant text := p_call ->> 'secret';
@@ -74,9 +72,10 @@ begin
   return holdfast.success(201, holdfast.destination_document(v_tenant, v_id));
 end $$;
 
--- {"tenantId","userId","actor","id","fields","secret","urlRefused"}: changes the members that are there. A person who sets it active,
--- or gives it another address, has it tried again at once. (That it recovered is told when it has answered.)
-create or replace function holdfast.change_destination(p_call jsonb) returns holdfast.outcome language plpgsql volatile security invoker as $$
+-- {"tenantId","userId","actor","id","fields","secret","urlRefused"}: changes the members that are sent. Setting it active, or
+-- giving it another address, makes its events due at once. (That it recovered is told when it has answered.)
+create or replace function holdfast.change_destination(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
 declare
   v_id constant uuid := p_call ->> 'id';
   v_fields constant jsonb := p_call -> 'fields';
@@ -101,7 +100,8 @@ begin
     customer_id = case when v_fields ? 'customerId' then (v_fields ->> 'customerId')::uuid else d.customer_id end,
     ordered = coalesce((v_fields ->> 'ordered')::boolean, d.ordered),
     max_attempts = coalesce((v_fields ->> 'maxAttempts')::int, d.max_attempts),
-    max_per_second = case when v_fields ? 'maxPerSecond' then (v_fields ->> 'maxPerSecond')::int else d.max_per_second end,
+    max_per_second = case when v_fields ? 'maxPerSecond' then (v_fields ->> 'maxPerSecond')::int
+                     else d.max_per_second end,
     location_id = case when v_fields ? 'locationId' then v_fields ->> 'locationId' else d.location_id end,
     state = coalesce(v_fields ->> 'state', d.state)
   where d.tenant_id = v_tenant and d.id = v_id
@@ -125,8 +125,8 @@ begin
   return holdfast.success(200, holdfast.destination_document(v_tenant, v_id));
 end $$;
 
--- What waited for its next try at a destination is due now, and where its breaker is open, a probe. One that was disabled
--- begins anew. Rows that are being claimed are passed over, and more rows than v_max_rows at once: their own time comes.
+-- Makes events in backoff at a destination due now and, if its breaker is open, a probe; for one that was disabled, closes the
+-- breaker. Rows that are being claimed are skipped, as are those beyond v_max_rows: they wait for their backoff.
 create or replace function holdfast.try_at_once(p_destination uuid, p_was_disabled boolean) returns void
 language plpgsql volatile security invoker as $$
 declare
@@ -146,7 +146,7 @@ begin
     order by x.next_attempt_at, x.id limit v_max_rows for no key update skip locked));
 end $$;
 
--- The live signing secrets, newest first.
+-- The secrets that sign now, newest first.
 create or replace function holdfast.destination_secrets(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -174,9 +174,9 @@ begin
   return holdfast.document_answer(format('{"secret":%s,"secrets":[%s]}', holdfast.quote(v_newest), v_secrets));
 end $$;
 
--- {"tenantId","userId","actor","id","secret","overlapHours"}: a new secret; the one before goes on signing for so many hours, older
--- ones end now.
-create or replace function holdfast.rotate_secret(p_call jsonb) returns holdfast.outcome language plpgsql volatile security invoker as $$
+-- {"tenantId","userId","actor","id","secret","overlapHours"}: adds a secret; the one before signs for overlapHours more.
+create or replace function holdfast.rotate_secret(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
 declare
   v_id constant uuid := p_call ->> 'id';
   v_secret constant text := p_call ->> 'secret';
@@ -190,7 +190,7 @@ begin
   if not found then
     return holdfast.refusal(404, 'not_found', 'There is nothing at this address.');
   elsif v_kind <> 'webhook' then
-    return holdfast.refusal(422, 'destination_kind', 'Only what is sent to a webhook is signed.');
+    return holdfast.refusal(422, 'destination_kind', 'Only a webhook has signing secrets.');
   end if;
   update public.destination_secret s
   set retires_at = case when s.retires_at is null then v_retires else v_now end
@@ -201,7 +201,7 @@ begin
   return holdfast.success(200, format('{"id":"%s","previousRetiresAt":"%s"}', v_id, holdfast.rfc3339(v_retires)));
 end $$;
 
--- {"tenantId","userId","actor","id"}: an event for this destination alone, whatever it subscribes to.
+-- {"tenantId","userId","actor","id"}: sends a test event to this destination alone, whatever it subscribes to.
 create or replace function holdfast.test_destination(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare

@@ -1,4 +1,4 @@
--- What needs a person: exceptions of the inbox, and shortfalls.
+-- What a person must look at: exceptions of the inbox, and shortfalls.
 
 create or replace function holdfast.exception_documents(p_tenant uuid, p_ids uuid[]) returns table (ord bigint, document text)
 language sql stable security invoker as $$
@@ -27,8 +27,7 @@ language sql stable security invoker as $$
   join public.sku k on k.tenant_id = p_tenant and k.id = s.sku_id
 $$;
 
--- Exceptions, newest first. Filter: state, open or resolved, or null. VOLATILE: what belongs to the tenant by now becomes its
--- own first.
+-- Filter: state (open or resolved, or null). VOLATILE, since adopt_exceptions writes.
 create or replace function holdfast.page_of_inbox_exception(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql volatile security invoker set plan_cache_mode = force_custom_plan as $$
 declare
@@ -49,7 +48,7 @@ begin
   return query select v_ids[d.ord]::text, d.document from holdfast.exception_documents(p_tenant, v_ids) d order by d.ord;
 end $$;
 
--- What a shop sent before it was known as ours is the tenant's once it is.
+-- What a shop sent before it was registered becomes its tenant's.
 create or replace function holdfast.adopt_exceptions(p_tenant uuid) returns void
 language plpgsql volatile security invoker as $$
 begin
@@ -60,7 +59,7 @@ begin
   perform set_config('app.inbox_of_nobody', '', true);
 end $$;
 
--- Shortfalls, newest first. Filter: state, open or settled, or null.
+-- Filter: state (open or settled, or null).
 create or replace function holdfast.page_of_shortfall(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
 declare
@@ -79,7 +78,7 @@ begin
   return query select v_ids[d.ord]::text, d.document from holdfast.shortfall_documents(p_tenant, v_ids) d order by d.ord;
 end $$;
 
--- {"tenantId","id"}: an open exception, to be read again. No row where there is none: retry_exception then tells why.
+-- {"tenantId","id"}: an open exception, for Rust to read again. No row where there is none; retry_exception then says why.
 create or replace function holdfast.exception_to_retry(p_call jsonb)
 returns table (provider text, topic text, body bytea)
 language sql volatile security invoker as $$
@@ -87,9 +86,8 @@ language sql volatile security invoker as $$
   where e.tenant_id = (p_call ->> 'tenantId')::uuid and e.id = (p_call ->> 'id')::uuid and e.resolved_at is null
 $$;
 
--- {"tenantId","id","actor","delivery"}: runs a kept event once more, as it is understood by now; delivery as of holdfast.receive,
--- without names. The exception's row comes last, as in wake_exceptions: what runs it by itself holds what the effect locks. A
--- refusal is rolled back with the effect.
+-- {"tenantId","id","actor","delivery"}: runs a kept event again. delivery: as of receive (command or fault), read again by the
+-- present code. The exception's row is locked last, as in wake_exceptions. A refusal is rolled back with the effect.
 create or replace function holdfast.retry_exception(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -118,13 +116,12 @@ begin
   if not found then
     return holdfast.refusal(409, 'exception_resolved', 'It has been processed meanwhile; there is nothing left to do.');
   end if;
-  -- The answer is recorded, and so must hold nothing that customers/redact would have to erase.
+  -- The answer is recorded, so it must hold nothing that customers/redact would have to erase.
   return holdfast.success(200, (select jsonb_set(d.document::jsonb, '{excerpt}', 'null')::text
                                 from holdfast.exception_documents(v_tenant, array[v_exception]) d));
 end $$;
 
--- {"tenantId","id","actor","note"}: closes a shortfall. What the position still carries too many stays owed, and is booked once ATS
--- covers it.
+-- {"tenantId","id","actor","note"}: closes a shortfall. Units that are owed stay so until ATS covers them (book_owed).
 create or replace function holdfast.settle_shortfall(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -144,16 +141,17 @@ begin
   return holdfast.success(200, (select d.document from holdfast.shortfall_documents(v_tenant, array[v_shortfall]) d));
 end $$;
 
--- Erases from what a shop's deliveries left: of one customer (by id, orders, or what stands in the bytes), or of all
--- (shop/redact). What the work needs stays, in the shape of the body, so that it can still be retried.
+-- Erases personal data of one customer (found by id, by orders, or by traces in the bytes), or of all (shop/redact), from a
+-- shop's exceptions. What the effect needs stays, in the shape of the body, so that it can still be retried.
 create or replace function holdfast.redact_exceptions(p_provider text, p_command jsonb) returns void
 language plpgsql volatile security invoker as $$
 declare
   v_customer constant text := p_command ->> 'customerId';
-  -- An id stands alone: 77 is neither in 1077 nor in 77.50.
+  -- An id is matched as a whole: 77 is neither in 1077 nor in 77.50.
   v_id constant text := case when v_customer ~ '^[0-9]+$' then '(^|[^0-9a-zA-Z.])' || v_customer || '($|[^0-9a-zA-Z.])' end;
   v_traces constant text[] := array(
-    select lower(encode(convert_to(t.trace, 'UTF8'), 'escape')) from jsonb_array_elements_text(p_command -> 'traces') as t(trace));
+    select lower(encode(convert_to(t.trace, 'UTF8'), 'escape'))
+    from jsonb_array_elements_text(p_command -> 'traces') as t(trace));
 begin
   perform set_config('app.inbox_of_nobody', 'on', true);
   update public.inbox_exception e

@@ -1,7 +1,6 @@
--- What a person sees of the outbox and does to it. Changes run under a key and leave a line in outbox_audit. Requeued and
--- discarded rows keep their id.
+-- The outbox as a person sees and changes it; each change runs under an idempotency key and adds a line to outbox_audit.
 
--- One row without braces, as a list shows it. At an ordered destination a row that waits for the one before has no time.
+-- The members of one row, without braces. nextAttemptAt is null while a row waits in an ordered queue.
 create or replace function holdfast.outbox_members(p_row public.outbox, p_destination_name text) returns text
 language sql stable parallel safe
 return format('"id":"%s","state":"%s","destinationId":%s,"destinationName":%s,"eventId":"%s","type":%s,'
@@ -15,8 +14,8 @@ return format('"id":"%s","state":"%s","destinationId":%s,"destinationName":%s,"e
   holdfast.quote(holdfast.rfc3339(p_row.processed_at)), holdfast.quote(holdfast.rfc3339(p_row.dead_lettered_at)),
   holdfast.quote(holdfast.rfc3339(p_row.discarded_at)), holdfast.quote(p_row.last_error));
 
--- Rows of the tenant by a filter: {"state","destination","type","from","to"}, each of which may be null; from
--- belongs to the time between, to does not. p_after: the place of the last row seen. Newest first.
+-- The tenant's rows, newest first: {"state","destination","type","from","to"}, each may be null; `from` is inclusive, `to`
+-- exclusive. p_after_at, p_after: created_at and id of the last row seen.
 create or replace function holdfast.outbox_rows(p_tenant uuid, p_filter jsonb, p_after_at timestamptz, p_after bigint,
   p_limit int) returns setof public.outbox
 language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
@@ -36,12 +35,10 @@ begin
     and (v_state is distinct from 'delivered' or o.processed_at is not null)
     and (v_state is distinct from 'dead' or o.dead_lettered_at is not null)
     and (v_state is distinct from 'discarded' or o.discarded_at is not null)
-    and (v_state is distinct from 'pending'
-         or (holdfast.is_pending(o)))
+    and (v_state is distinct from 'pending' or (holdfast.is_pending(o)))
   order by o.created_at desc, o.id desc limit p_limit;
 end $$;
 
--- Events, newest first. Filters: state, destination, type, from, to; each may be null.
 create or replace function holdfast.page_of_outbox(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql stable security invoker as $$
 declare
@@ -55,7 +52,7 @@ begin
   order by o.created_at desc, o.id desc;
 end $$;
 
--- One row with its payload (the document that is sent) and what people did to it: {"id"}.
+-- {"id"}: one row, with its payload (the document that is sent) and its history of changes by people.
 create or replace function holdfast.read_outbox(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -84,9 +81,8 @@ begin
     v_row.payload));
 end $$;
 
--- Sends rows back to pending, due now, with all their attempts. The caller has locked them in the order of their ids, and
--- they are dead or delivered. At an ordered destination they take their old place in their queue: the rows behind them wait
--- again, unless they are on their way.
+-- Makes dead or delivered rows, which the caller has locked in the order of their ids, pending and due now, with all their
+-- attempts. At an ordered destination they take their old place: rows behind them wait again, unless they are leased.
 create or replace function holdfast.back_to_pending(p_ids bigint[]) returns void
 language plpgsql volatile security invoker as $$
 begin
@@ -124,8 +120,8 @@ begin
   return holdfast.success(200, format('{"id":"%s","state":"pending","attempts":0}', v_id));
 end $$;
 
--- {"tenantId","userId","actor","filter","limit"}: sends again what a filter finds, whose state is dead or delivered; at most
--- `limit`, the newest first: again until it answers 0.
+-- {"tenantId","userId","actor","filter","limit"}: sends again the newest `limit` rows that a filter finds, whose state must be
+-- dead or delivered. The caller repeats it until it answers 0.
 create or replace function holdfast.requeue_many(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -154,8 +150,7 @@ begin
   return holdfast.success(200, format('{"requeued":%s}', cardinality(v_ids)));
 end $$;
 
--- {"tenantId","userId","actor","id","reason"}: sets a pending or dead row aside for good. An attempt that is under way may still
--- arrive; its result is not taken.
+-- {"tenantId","userId","actor","id","reason"}: discards a pending or dead row. The result of an attempt in flight is refused.
 create or replace function holdfast.discard_one(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -189,7 +184,6 @@ create or replace function holdfast.audit(p_call jsonb, p_action text, p_outbox 
           p_destination, p_details)
 $$;
 
--- How the outbox is doing, and each destination.
 create or replace function holdfast.outbox_health(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare

@@ -1,13 +1,13 @@
-//! The one way to call SQL: a function of the schema `holdfast` with one jsonb argument, whose members have names.
+//! Calls of SQL functions in the schema `holdfast`, each with one jsonb object as its argument.
 //!
-//! Promises: the argument travels as hex digits, so there is nothing to escape; the call is one simple-protocol message,
-//! which needs one round trip directly and behind every pooler. Touches nothing but the connection it is given.
+//! Promises: the argument is sent as hex digits, so nothing has to be escaped; a call is one message of the simple query
+//! protocol, which takes one round trip, directly and behind every pooler.
 
 use serde_json::{Value, json};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-/// A call that can be sent: the function's name and its argument.
+/// A call that is not sent yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
     function: &'static str,
@@ -15,69 +15,62 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// A call of `function` (`holdfast.…`) with `argument`, an object.
+    /// `function` has the form `holdfast.…`; `argument` is an object.
     pub fn new(function: &'static str, argument: Value) -> Self {
         debug_assert!(argument.is_object(), "{function} takes an object");
         Self { function, argument }
     }
 
-    /// The same call with one more member.
+    /// Adds a member to the argument.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl serde::Serialize) -> Self {
         self.argument[name] = json!(value);
         self
     }
 
-    /// The statement's text; holds no untrusted text but hex digits.
+    /// The text to send; untrusted values are in it as hex digits only.
     pub fn sql(&self) -> String {
-        format!("select * from {}({})", self.function, literal(&self.argument))
+        format!("select * from {}({})", self.function, json_literal(&self.argument))
     }
 }
 
-/// A value as a jsonb expression of hex digits.
-pub fn literal(value: &Value) -> String {
+/// A jsonb expression made of hex digits.
+pub(crate) fn json_literal(value: &Value) -> String {
     format!("holdfast.json('\\x{}')", hex::encode(value.to_string()))
 }
 
-/// Sends one simple-protocol message. All rows are read, so that an error behind a row, such as a commit's, is seen.
-///
-/// # Errors
-/// What the server or the connection reports.
-pub async fn send(connection: &mut PgConnection, message: String) -> Result<Vec<PgRow>, sqlx::Error> {
+/// Sends one message of the simple query protocol. Reads all rows, so that an error after a row, such as that of COMMIT, is
+/// seen.
+pub(crate) async fn send(connection: &mut PgConnection, message: String) -> Result<Vec<PgRow>, sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(message)).fetch_all(connection).await
 }
 
-/// The only row of an answer.
-///
-/// # Errors
-/// Where there is none.
-pub fn only(rows: Vec<PgRow>) -> Result<PgRow, sqlx::Error> {
+pub(crate) fn first_row(rows: Vec<PgRow>) -> Result<PgRow, sqlx::Error> {
     rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
 }
 
-/// What a function decided under its locks: the composite type `holdfast.outcome`.
+/// What a function decided while it held its locks: the composite type `holdfast.outcome`.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Outcome {
-    /// HTTP status; a success or a business refusal, never 5xx.
+    /// HTTP status of a success or a business refusal; never 5xx.
     pub status: i32,
-    /// Code of a refusal.
+    /// Error code; set if it is a refusal.
     pub error: Option<String>,
-    /// Sentence of a refusal.
+    /// A refusal in one sentence.
     pub detail: Option<String>,
-    /// The whole document of a success, or a refusal's further members as a JSON fragment.
+    /// The JSON document of a success; of a refusal, further members without the braces.
     pub content: Option<String>,
-    /// `ETag`, quotes included.
+    /// `ETag` with its quotes.
     pub etag: Option<String>,
-    /// `Location`.
+    /// `Location` of what was created.
     pub location: Option<String>,
 }
 
-/// Sends a call that returns `holdfast.outcome`.
-///
-/// # Errors
-/// What the server or the connection reports.
-pub async fn outcome(connection: &mut PgConnection, statement: &Statement) -> Result<Outcome, sqlx::Error> {
-    let row = only(send(connection, statement.sql()).await?)?;
+pub(crate) async fn outcome(
+    connection: &mut PgConnection,
+    statement: &Statement,
+) -> Result<Outcome, sqlx::Error> {
+    let row = first_row(send(connection, statement.sql()).await?)?;
     Ok(Outcome {
         status: row.try_get("status")?,
         error: row.try_get("error")?,

@@ -1,7 +1,7 @@
-//! The database: one connection, and one way to call a function of the schema `holdfast`.
+//! The database connection, and calls of functions in the schema `holdfast`.
 //!
-//! Promises: a connection is never handed on inside a transaction; a statement is sent as one message with one argument.
-//! May touch: the connection. Knows no table, no route and no rule.
+//! Promises: no request gets a connection with an open transaction; a call is one message with one jsonb argument.
+//! May touch: the connection. Knows no table, no route and no business rule.
 
 pub mod call;
 pub mod connection;

@@ -1,11 +1,11 @@
-//! Where a destination may be: nobody makes us call into our own network.
+//! Which addresses a destination may have: protects our own network from requests that a user makes us send (SSRF).
 //!
-//! Promises: no connection is opened to an address that is private, loopback, link-local (cloud metadata among them),
-//! reserved, or an IPv6 spelling of such a one, whatever a name says when it is looked up: the check stands in the
-//! resolver that the connection is made with, so a name that changes its mind between check and call gains nothing.
-//! Relies on: the caller for [`Guard::url`] before each call, since an address literal is never looked up, and for a
-//! client without proxy and without redirects.
-//! Does not promise anything about hosts and networks that the operator allows (`DESTINATION_ALLOW`).
+//! Promises: no connection to a private, loopback, link-local (cloud metadata) or reserved address, or to an IPv6 form of
+//! one. The check is in the resolver of the connection, so a name that changes between check and call (DNS rebinding) gains
+//! nothing.
+//! Relies on: the caller, which calls [`Guard::url`] before each request, since an address literal is never looked up, and
+//! whose client follows no proxy and no redirects.
+//! Does not cover the hosts and networks that the operator allows (`DESTINATION_ALLOW`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
@@ -18,12 +18,14 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use crate::runtime::config::{ConfigError, optional};
 
 /// Longest address of a destination.
-const URL_MAX_CHARS: usize = 2_048;
-/// A name that takes longer to look up when it is saved is looked at when it is called.
+pub(crate) const URL_MAX_CHARS: usize = 2_048;
+/// Where the look-up at saving takes longer, only the check at calling counts.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// `lookup_host` needs a port. Only the addresses matter here; the client puts in the port of the URL.
+const ANY_PORT: u16 = 0;
 
-/// What is never called: the special-purpose registries of IANA, and every spelling of IPv4 in IPv6 that a gateway may
-/// translate. IPv4-mapped addresses are judged as what they map.
+/// Never called: the special-purpose registries of IANA, and the IPv6 prefixes behind which a gateway may reach IPv4.
+/// An IPv4-mapped address is checked as the IPv4 address.
 static REFUSED: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
     [
         "0.0.0.0/8",
@@ -61,7 +63,7 @@ static REFUSED: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
     .collect()
 });
 
-/// Who may be called.
+/// Decides which addresses may be called: public ones, and those that the operator allows.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     allowed: Arc<Allowed>,
@@ -74,21 +76,15 @@ struct Allowed {
 }
 
 impl Guard {
-    /// From `DESTINATION_ALLOW`: host names, addresses and networks, separated by commas, that may be called though
-    /// they are not public, also over plain HTTP. For development.
-    ///
-    /// # Errors
-    /// An entry that is none of these.
+    /// From `DESTINATION_ALLOW`: host names, addresses and networks, separated by commas, that may be called though not
+    /// public, also over plain HTTP; for development.
     pub fn from_env() -> Result<Self, ConfigError> {
         let text = optional("DESTINATION_ALLOW", String::new())?;
         Self::allowing(&text)
             .map_err(|entry| ConfigError::new("DESTINATION_ALLOW", format!("is wrong: {entry:?}")))
     }
 
-    /// As [`Guard::from_env`], from its text.
-    ///
-    /// # Errors
-    /// The entry that is neither host, address nor network.
+    /// As [`Guard::from_env`], from its text. The error is the entry that is neither host, address nor network.
     pub fn allowing(text: &str) -> Result<Self, String> {
         let mut allowed = Allowed::default();
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -105,7 +101,7 @@ impl Guard {
         Ok(Self { allowed: Arc::new(allowed) })
     }
 
-    /// Whether this address may be called.
+    /// Whether the guard lets this address be called.
     pub fn admits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.allows(address) || !REFUSED.iter().any(|network| network.contains(&address))
@@ -119,10 +115,7 @@ impl Guard {
         self.allowed.hosts.iter().any(|allowed| allowed == host)
     }
 
-    /// Checks all that can be checked without looking a name up, and gives the address to call.
-    ///
-    /// # Errors
-    /// What is wrong with it, for a person.
+    /// Parses an address and makes all checks that need no look-up. The error completes "the address …".
     pub fn url(&self, text: &str) -> Result<Url, String> {
         if text.chars().count() > URL_MAX_CHARS {
             return Err(format!("must be at most {URL_MAX_CHARS} characters"));
@@ -135,7 +128,7 @@ impl Guard {
             return Err("must not hold a user name or a password".into());
         }
         let host = url.host_str().unwrap_or_default();
-        // The brackets of an IPv6 literal belong to the text.
+        // An IPv6 literal stands in brackets.
         let literal: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
         let name = host.trim_end_matches('.');
         let allowed = literal.map_or_else(|| self.allows_host(name), |address| self.allows(address));
@@ -152,17 +145,14 @@ impl Guard {
         Ok(url)
     }
 
-    /// Checks an address before it is saved: as [`Guard::url`], and that its name, where it can be looked up by now,
-    /// stands for a public address.
-    ///
-    /// # Errors
-    /// What is wrong with it, for a person.
+    /// Checks an address before it is saved: as [`Guard::url`], and every address that its name has now. A name that cannot
+    /// be looked up passes.
     pub async fn check(&self, text: &str) -> Result<(), String> {
         let url = self.url(text)?;
         let Some(host) = url.domain().filter(|host| !self.allows_host(host)) else {
             return Ok(());
         };
-        let found = tokio::time::timeout(LOOK_UP_TIMEOUT, tokio::net::lookup_host((host, 443))).await;
+        let found = tokio::time::timeout(LOOK_UP_TIMEOUT, tokio::net::lookup_host((host, ANY_PORT))).await;
         let Ok(Ok(addresses)) = found else { return Ok(()) };
         let addresses: Vec<_> = addresses.collect();
         if addresses.iter().all(|address| self.admits(address.ip())) {
@@ -172,37 +162,37 @@ impl Guard {
         }
     }
 
-    /// A resolver for the client that makes the calls: it gives only addresses that may be called.
-    pub fn resolver(&self) -> Arc<Guarded> {
-        self.over(Arc::new(System))
+    /// The operating system's resolver, without the addresses that may not be called.
+    pub fn resolver(&self) -> Arc<GuardedResolver> {
+        self.resolver_over(Arc::new(SystemResolver))
     }
 
-    /// As [`Guard::resolver`], asking `inner`.
-    pub fn over(&self, inner: Arc<dyn Resolve>) -> Arc<Guarded> {
-        Arc::new(Guarded { guard: self.clone(), inner })
+    /// As [`Guard::resolver`], over another resolver; for tests.
+    pub fn resolver_over(&self, inner: Arc<dyn Resolve>) -> Arc<GuardedResolver> {
+        Arc::new(GuardedResolver { guard: self.clone(), inner })
     }
 }
 
-/// A resolver that keeps what may not be called to itself.
-pub struct Guarded {
+/// Filters the answers of another resolver by a [`Guard`].
+pub struct GuardedResolver {
     guard: Guard,
     inner: Arc<dyn Resolve>,
 }
 
-/// Nothing of what a name stands for may be called.
+/// A name has no address that may be called.
 #[derive(Debug, thiserror::Error)]
 #[error("the address is not public")]
 pub struct NotPublic;
 
-impl Resolve for Guarded {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (guard, host) = (self.guard.clone(), name.as_str().trim_end_matches('.').to_ascii_lowercase());
         let looked_up = self.inner.resolve(name);
         Box::pin(async move {
             let found: Vec<SocketAddr> = looked_up.await?.collect();
-            let any = guard.allows_host(&host);
+            let host_allowed = guard.allows_host(&host);
             let admitted: Vec<_> =
-                found.into_iter().filter(|address| any || guard.admits(address.ip())).collect();
+                found.into_iter().filter(|address| host_allowed || guard.admits(address.ip())).collect();
             if admitted.is_empty() {
                 return Err(NotPublic.into());
             }
@@ -211,13 +201,12 @@ impl Resolve for Guarded {
     }
 }
 
-/// The operating system's resolver.
-struct System;
+struct SystemResolver;
 
-impl Resolve for System {
+impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), ANY_PORT)).await?.collect();
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }

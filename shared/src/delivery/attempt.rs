@@ -1,11 +1,10 @@
-//! One attempt to deliver one event over HTTP: signed, sent, judged.
+//! One attempt to deliver one event over HTTP: sign, send, classify the answer.
 //!
-//! Promises: the body's bytes are the payload's; every attempt is signed anew with each live secret (Standard
-//! Webhooks) under an id that never changes; it is over within its time limit, connecting included, whatever the partner does;
-//! at most 64 KiB of an answer is read; a redirect is a failure and never followed; no
-//! address is called that [`Guard`] does not admit.
-//! Relies on: the caller for the lease and the time of the next attempt.
-//! Does not promise that a partner whose answer broke off or came late has not acted: it is told again.
+//! Promises: the body is the stored payload, byte for byte; each attempt is signed anew with every live secret (Standard
+//! Webhooks) under an unchanging message id; it ends within its time limit, connecting included; redirects are failures
+//! and never followed; only addresses that [`Guard`] admits are called.
+//! Relies on: the caller, which holds the lease and plans the next attempt.
+//! Does not promise that a partner has done nothing when its answer broke off or came late: the event is sent again.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -16,60 +15,48 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
 
-use crate::delivery::address::{Guard, Guarded};
+use crate::delivery::address::{Guard, GuardedResolver};
 use crate::delivery::outbox::Claimed;
 
-/// At most this much of an answer is read.
+/// The rest of an answer is not read.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
-/// This much of an answer is kept for a person to read.
+/// The part of an answer that is kept as the row's error.
 const EXCERPT_MAX_CHARS: usize = 1000;
-/// No partner can put a row off for longer.
+/// A partner's `Retry-After` delays a row by no more than this.
 const RETRY_MAX: Duration = Duration::from_secs(3600);
-/// Shorter than the 5 s after which common servers close an idle connection, so that none is closed under a request.
+/// Below the 5 s after which common servers close an idle connection: none is closed while we send on it.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 
-/// How an attempt went.
+/// The result of an attempt; an error is a text for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// A whole 2xx answer.
+    /// A complete 2xx answer.
     Delivered,
-    /// Any other answer.
-    Refused {
+    /// A failure that may pass.
+    Failed {
         /// Status and beginning of the answer.
         error: String,
         /// `Retry-After`, at most an hour.
         retry_after: Option<Duration>,
     },
     /// 410: the destination is gone for good.
-    Gone {
-        /// Status and beginning of the answer.
-        error: String,
-    },
+    Gone(String),
     /// Permanent rejection by a healthy destination.
-    Rejected {
-        /// What it said.
-        error: String,
-    },
-    /// It asks to be left alone for a while.
+    Rejected(String),
+    /// A healthy destination asks for a pause.
     Throttled {
-        /// What it said.
+        /// What it answered.
         error: String,
-        /// For how long.
+        /// The pause.
         wait: Duration,
     },
-    /// No whole answer: no connection, none in time, or one that broke off.
-    NoAnswer {
-        /// What happened.
-        error: String,
-    },
-    /// Nothing was sent: the event cannot be signed or the address is none.
-    Unsendable {
-        /// Why.
-        error: String,
-    },
+    /// No connection, no answer in time, or an incomplete one.
+    NoAnswer(String),
+    /// Nothing was sent: no valid secret or address.
+    Unsendable(String),
 }
 
-/// Sends events. Keeps connections for a few seconds: make one per invocation, since a sandbox may thaw with dead ones.
+/// An HTTP client with a guard. Make one per invocation: connections that were open when a sandbox froze are dead.
 pub struct Sender {
     client: reqwest::Client,
     guard: Guard,
@@ -77,23 +64,17 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// `timeout` is for a whole attempt; `guard` says where one may go.
-    ///
-    /// # Errors
-    /// When TLS cannot be set up.
+    /// `timeout` is for a whole attempt. Fails where TLS cannot be set up.
     pub fn new(timeout: Duration, guard: Guard) -> Result<Self, reqwest::Error> {
         let resolver = guard.resolver();
-        Self::resolving(timeout, guard, resolver)
+        Self::with_resolver(timeout, guard, resolver)
     }
 
-    /// As [`Sender::new`], with a resolver of one's own.
-    ///
-    /// # Errors
-    /// When TLS cannot be set up.
-    pub fn resolving(
+    /// As [`Sender::new`], with another resolver; for tests.
+    pub fn with_resolver(
         timeout: Duration,
         guard: Guard,
-        resolver: Arc<Guarded>,
+        resolver: Arc<GuardedResolver>,
     ) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder()
             .dns_resolver(resolver)
@@ -106,44 +87,44 @@ impl Sender {
         Ok(Self { client, guard, timeout })
     }
 
-    /// Makes one attempt; `now` is what it is signed with.
+    /// Sends a webhook once; `now` goes into the signature.
     pub async fn attempt(&self, message: &Claimed, now: Timestamp) -> Attempt {
         let headers = match signed_headers(message, now) {
             Ok(headers) => headers,
-            Err(error) => return Attempt::Unsendable { error },
+            Err(error) => return Attempt::Unsendable(error),
         };
         self.within(async {
-            match self.exchange(&message.url, headers, message.payload.clone()).await {
-                Ok(answer) => judge(&answer, now),
+            match self.post(&message.url, headers, message.payload.clone()).await {
+                Ok(answer) => classify(&answer, now),
                 Err(attempt) => attempt,
             }
         })
         .await
     }
 
-    /// An attempt's time limit around `work`.
+    /// Gives `work` the time limit of an attempt.
     pub async fn within(&self, work: impl Future<Output = Attempt>) -> Attempt {
-        tokio::time::timeout(self.timeout, work).await.unwrap_or_else(|_| Attempt::NoAnswer {
-            error: format!("no whole answer within {:?}", self.timeout),
-        })
+        tokio::time::timeout(self.timeout, work)
+            .await
+            .unwrap_or_else(|_| Attempt::NoAnswer(format!("no whole answer within {:?}", self.timeout)))
     }
 
-    /// One request and its whole answer, or the beginning of it; or how the attempt failed without one.
-    pub(crate) async fn exchange(
+    /// One request and its answer, of which at most [`ANSWER_MAX_BYTES`] are read.
+    pub(crate) async fn post(
         &self,
         url: &str,
         headers: HeaderMap,
         body: String,
-    ) -> Result<WireAnswer, Attempt> {
-        // An address literal is never looked up, so the resolver does not see it.
+    ) -> Result<PartnerAnswer, Attempt> {
+        // The resolver does not see an address literal, since nobody looks it up: it is checked here.
         let url = self
             .guard
             .url(url)
-            .map_err(|error| Attempt::Unsendable { error: format!("the destination's address {error}") })?;
+            .map_err(|error| Attempt::Unsendable(format!("the destination's address {error}")))?;
         let mut answer = match self.client.post(url).headers(headers).body(body).send().await {
             Ok(answer) => answer,
-            Err(error) if error.is_builder() => return Err(Attempt::Unsendable { error: chain(error) }),
-            Err(error) => return Err(Attempt::NoAnswer { error: chain(error) }),
+            Err(error) if error.is_builder() => return Err(Attempt::Unsendable(chain(error))),
+            Err(error) => return Err(Attempt::NoAnswer(chain(error))),
         };
         let mut body = Vec::new();
         while body.len() < ANSWER_MAX_BYTES {
@@ -154,23 +135,22 @@ impl Sender {
                 Ok(None) => break,
                 Err(error) => {
                     let error = format!("HTTP {}, then {}", answer.status(), chain(error));
-                    return Err(Attempt::NoAnswer { error });
+                    return Err(Attempt::NoAnswer(error));
                 }
             }
         }
-        Ok(WireAnswer { status: answer.status(), headers: answer.headers().clone(), body })
+        Ok(PartnerAnswer { status: answer.status(), headers: answer.headers().clone(), body })
     }
 }
 
-/// What a partner answered.
-pub(crate) struct WireAnswer {
+/// A partner's answer to one request.
+pub(crate) struct PartnerAnswer {
     pub(crate) status: StatusCode,
     headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl WireAnswer {
-    /// Status and beginning of the body, for a person.
+impl PartnerAnswer {
     pub(crate) fn excerpt(&self) -> String {
         let body = String::from_utf8_lossy(&self.body);
         let excerpt: String = body.trim().chars().take(EXCERPT_MAX_CHARS).collect();
@@ -178,33 +158,30 @@ impl WireAnswer {
         format!("HTTP {}{separator}{excerpt}", self.status)
     }
 
-    /// `Retry-After`, at most an hour.
     pub(crate) fn retry_after(&self, now: Timestamp) -> Option<Duration> {
         self.headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now))
     }
 }
 
-/// What an answer means where any 2xx is a yes.
-pub(crate) fn judge(answer: &WireAnswer, now: Timestamp) -> Attempt {
+/// The result of a plain webhook: any 2xx is success.
+pub(crate) fn classify(answer: &PartnerAnswer, now: Timestamp) -> Attempt {
     if answer.status.is_success() {
         return Attempt::Delivered;
     }
     let error = answer.excerpt();
     if answer.status == StatusCode::GONE {
-        return Attempt::Gone { error };
+        return Attempt::Gone(error);
     }
-    Attempt::Refused { error, retry_after: answer.retry_after(now) }
+    Attempt::Failed { error, retry_after: answer.retry_after(now) }
 }
 
-/// The row's id on the wire: the same at every attempt, and without a dot, which would end it in the signed text.
+/// The row's id on the wire, the same at every attempt. No dot in it: in the signed text a dot ends the id.
 pub fn message_id(id: i64) -> String {
     format!("outbox-{id}")
 }
 
-/// One `v1,<base64>` per secret, separated by spaces.
-///
-/// # Errors
-/// When there is no secret, or one is not base64; the text names no secret.
+/// `v1,<base64>` for each secret, separated by spaces. Fails without a secret or with one that is not base64; the error
+/// text shows no secret.
 pub fn signature(
     secrets: &[String],
     message_id: &str,
@@ -234,14 +211,14 @@ fn signed_headers(message: &Claimed, now: Timestamp) -> Result<HeaderMap, String
     Ok(headers)
 }
 
-/// How long `Retry-After` asks to wait: seconds (a fraction is rounded up, as some servers send one) or an HTTP date;
-/// at most an hour, zero for a past date. `None` for anything else.
+/// The wait that `Retry-After` asks for, in seconds (some servers send a fraction: rounded up) or by an HTTP date: at
+/// most an hour, zero for a past date. `None` for anything else.
 pub fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if value.starts_with(|c: char| c.is_ascii_digit())
         && value.chars().all(|c| c.is_ascii_digit() || c == '.')
     {
-        // Digits and a point: too many of them are infinite, which the cap takes in.
+        // Very many digits parse as infinity, which the limit cuts off.
         let secs: f64 = value.parse().ok()?;
         return Some(Duration::from_secs_f64(secs.ceil().min(RETRY_MAX.as_secs_f64())));
     }
@@ -250,7 +227,7 @@ pub fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     Some(wait.min(RETRY_MAX))
 }
 
-/// The causes in one line. The address stays out: it may hold a partner's credentials.
+/// The error and its causes in one line, without the address: that may hold a partner's credentials.
 fn chain(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();

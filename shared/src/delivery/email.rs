@@ -1,9 +1,9 @@
-//! The confirmation that an order's account manager gets when stock was promised to it: what was allocated and what is
-//! still open, as text and as HTML.
+//! The confirmation mail to an order's account manager after an allocation: what was allocated and what is still open, as
+//! text and as HTML. Pure: renders and sends nothing.
 
 use serde::Deserialize;
 
-/// What a confirmation is made of: `holdfast.confirmation_facts`, of the moment it is sent.
+/// `holdfast.confirmation_facts`, read just before the mail is sent.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Facts {
@@ -35,29 +35,25 @@ struct Line {
 }
 
 impl Line {
-    /// What the order still wants.
     fn open(&self) -> i64 {
         self.qty - self.qty_allocated - self.qty_shipped
     }
 }
 
-/// A mail, ready to be sent.
+/// A rendered mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mail {
-    /// The account manager's address.
+    /// One address.
     pub to: String,
-    /// One line.
+    /// One line without control characters.
     pub subject: String,
-    /// The text part.
+    /// The plain-text part.
     pub text: String,
-    /// The HTML part: the same content.
+    /// The HTML part, with the same content.
     pub html: String,
 }
 
-/// The confirmation of one allocation.
-///
-/// # Errors
-/// When the facts are not what they should be.
+/// Renders the confirmation of one allocation from `holdfast.confirmation_facts`.
 pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
     let facts: Facts = serde_json::from_str(facts)?;
     let po = facts.customer_po.as_ref().map(|po| format!(", PO {po}")).unwrap_or_default();
@@ -106,7 +102,7 @@ pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
     })
 }
 
-/// A header is one line, whatever an order is called.
+/// Keeps a line break in an order's number from adding a mail header.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,10 +1,8 @@
-//! What goes out: the relay's side of the outbox, and the attempt at each kind of destination.
+//! Outgoing events: the relay's access to the outbox, and one delivery attempt for each kind of destination.
 //!
-//! Promises: at least once under a stable id; no transaction is open while a partner is called; no call to an address that
-//! is not public.
-//! May touch: `outbox` and `settlement` move rows of the outbox through `holdfast.relay_…`, `shopify_items` keeps
-//! what a push has learned. `attempt` and `shopify_push`
-//! call partners and touch no database. `address` and `email` judge and render.
+//! Promises: at-least-once delivery under a stable message id; no transaction is open during a call to a partner.
+//! May touch: the database, in `outbox`, `settlement` and `shopify_items`; the network: `attempt` and `shopify_push` send
+//! requests, `address` looks names up. `email` only renders.
 
 pub mod address;
 pub mod attempt;

@@ -1,12 +1,12 @@
-//! The outbox as the relay sees it: claim, and what becomes of rows whose relay was lost ([`crate::delivery::settlement`] ends an
-//! attempt).
+//! The relay's access to the outbox: claim due rows, recover rows of a relay that died. Settling is
+//! [`crate::delivery::settlement`].
 //!
-//! Promises: a row is held by one relay at a time; a result counts only from the token that holds the row, within its
-//! lease; each call here is one statement and one short transaction, so nothing is open while partners are called; an
-//! event that commits late, under a lower id, is found (rows are chosen by state, never by a cursor).
-//! Relies on: `migrations/functions/delivery`, where the decisions under locks are made, and the database's clock.
-//! Does not promise a single delivery: a relay that dies between a partner's answer and the settlement leaves a row
-//! that is sent again, under the same id.
+//! Promises: one relay at a time holds a row; each call is one statement and one short transaction, so none is open during
+//! a call to a partner; an event that commits late under a lower id is found, since rows are chosen by state and never by
+//! a cursor.
+//! Relies on: `migrations/functions/4_delivery`, which decides under locks, and the database's clock.
+//! Does not promise a single delivery: a relay that dies between a partner's answer and the settlement leaves a row that
+//! is sent again, under the same id.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use uuid::Uuid;
 use crate::db::call::Statement;
 use crate::db::connection::{Db, DbError};
 
-/// On what terms rows are leased.
+/// The terms of a lease.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseTerms {
-    /// How long a claim holds; must outlast an attempt and its settlement.
+    /// Must outlast an attempt and its settlement.
     pub lease: Duration,
-    /// What 2^attempts is counted in, for the next try of a row whose lease is lost: a second.
+    /// Unit of the backoff 2^attempts of a row whose lease expires: a second.
     pub retry_unit: Duration,
-    /// 1.0 … 1.5, at random.
+    /// Factor of that backoff, 1.0 … 1.5 at random.
     pub jitter: f64,
 }
 
@@ -37,61 +37,60 @@ impl LeaseTerms {
     }
 }
 
-/// What is asked of a claim.
+/// The input of a claim.
 #[derive(Debug)]
 pub struct ClaimRequest<'a> {
     /// Most rows to claim.
     pub slots: usize,
-    /// The destination that was served last; the next ones in order of their ids come first.
+    /// The destination served last: the round-robin goes on with the next id.
     pub after: Uuid,
-    /// Destinations with less room than the others, and how many rows each may still get.
+    /// Destinations with a limit of their own for this claim, in rows.
     pub busy: &'a [(Uuid, usize)],
-    /// Room of every other destination.
+    /// The limit of every other destination, in rows.
     pub room_each: usize,
-    /// Destinations whose rows need not be looked at from the beginning, and from which due time on (seconds since 1970, by
-    /// the database's clock).
+    /// Due time from which a destination's rows are read (seconds since 1970, by the database's clock).
     pub watermarks: &'a [(Uuid, f64)],
-    /// On what terms.
+    /// The lease of the claimed rows.
     pub terms: LeaseTerms,
 }
 
-/// What kind of destination a row is owed to.
+/// How a destination is reached, and what it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DestinationKind {
-    /// The signed envelope.
+    /// HTTP POST of the signed event envelope.
     Webhook,
-    /// A shop's stock, set absolutely.
+    /// Shopify Admin API: one SKU's ATS as an absolute quantity.
     ShopifyInventory,
-    /// A confirmation.
+    /// A mail that confirms an allocation.
     Email,
 }
 
-/// A claimed row: one event owed to one destination, with all that an attempt needs.
+/// A claimed row: one event for one destination, with all that an attempt needs.
 #[derive(Clone, Debug)]
 pub struct Claimed {
-    /// The row.
+    /// Id of the outbox row.
     pub id: i64,
-    /// Whose event it is.
+    /// Owner of the event.
     pub tenant_id: Uuid,
-    /// Whom it is owed to.
+    /// The subscriber.
     pub destination_id: Uuid,
-    /// How it gets there.
+    /// The subscriber's kind.
     pub kind: DestinationKind,
-    /// What it is about: an order, a SKU.
+    /// The order, SKU, … that the event is about.
     pub aggregate_id: Uuid,
-    /// Attempts, this one counted.
+    /// Attempts including this one.
     pub attempts: i32,
-    /// The body of a webhook: its bytes are what is sent. Empty for other kinds.
+    /// The body of a webhook; empty for other kinds.
     pub payload: String,
-    /// Where to.
+    /// Address of a webhook or shop; empty or `mailto:` and the sender for mail.
     pub url: String,
-    /// The destination's live secrets, newest first; a shop's access token.
+    /// Live signing secrets, newest first; a shop's access token.
     pub secrets: Vec<String>,
-    /// The shop's location.
+    /// The shop's location; `None`: its primary one.
     pub location_id: Option<String>,
-    /// Proof of the lease.
+    /// Token of the lease.
     pub token: Uuid,
-    /// Due time of the oldest free row of this destination (seconds since 1970, by the database's clock).
+    /// Due time of the destination's oldest row in this claim (seconds since 1970, by the database's clock).
     pub oldest_due_secs: Option<f64>,
 }
 
@@ -120,11 +119,8 @@ impl Claimed {
     }
 }
 
-/// Claims up to `slots` rows, oldest due first within each destination, fairly across destinations. Returns them with
-/// the destination to continue after.
-///
-/// # Errors
-/// As [`Db::run`].
+/// Claims up to `slots` rows, oldest due first within a destination, round-robin over destinations. Returns them and the
+/// next claim's `after`.
 pub async fn claim(db: &Db, request: &ClaimRequest<'_>) -> Result<(Vec<Claimed>, Uuid), DbError> {
     let token = Uuid::new_v4();
     let busy = request.busy.iter().map(|(id, room)| json!({"id": id, "room": room}));
@@ -139,35 +135,25 @@ pub async fn claim(db: &Db, request: &ClaimRequest<'_>) -> Result<(Vec<Claimed>,
     Ok((claimed?, after))
 }
 
-/// Claims one row whose lease was lost, or at a shop all lost rows of one SKU. The caller has nothing else in flight: the
-/// row may be what killed its relay. Rows of destinations in `troubled` come last, so that one that hangs does not hold
-/// up the others.
-///
-/// # Errors
-/// As [`Db::run`].
-pub async fn claim_lost(db: &Db, troubled: &[Uuid], terms: LeaseTerms) -> Result<Vec<Claimed>, DbError> {
+/// Claims one row whose lease expired, or at a shop all such rows of one SKU. Call it with nothing else in flight: the row
+/// may be what killed its relay. Destinations in `unresponsive` come last, so that one that hangs does not hold up others.
+pub async fn claim_lost(db: &Db, unresponsive: &[Uuid], terms: LeaseTerms) -> Result<Vec<Claimed>, DbError> {
     let token = Uuid::new_v4();
-    let argument = json!({"troubled": troubled, "lease": terms.to_json(token)});
+    let argument = json!({"troubled": unresponsive, "lease": terms.to_json(token)});
     let rows = db.call(&Statement::new("holdfast.relay_claim_lost", argument)).await?;
     Ok(rows.iter().map(|row| Claimed::from_row(row, token, None)).collect::<Result<_, _>>()?)
 }
 
-/// What a push or a mail is made of, as JSON, of this moment: call it when the claim has committed. `None` where the
-/// event has nothing to say to its destination.
-///
-/// # Errors
-/// As [`Db::run`].
+/// The current data for a push or a mail, as JSON by row id; `None` where this kind of destination has no use for the
+/// event. Call it after the claim has committed: a push must carry the newest ATS.
 pub async fn facts(db: &Db, ids: &[i64]) -> Result<HashMap<i64, Option<String>>, DbError> {
     let rows = db.call(&Statement::new("holdfast.relay_facts", json!({"ids": ids}))).await?;
     let facts = rows.iter().map(|row| Ok((row.try_get("id")?, row.try_get("facts")?)));
     Ok(facts.collect::<Result<_, sqlx::Error>>()?)
 }
 
-/// Wakes heads of ordered queues that nobody woke, `steps` queues on from `from`. Returns how far it came, `None` at the
-/// end of all queues, and how many it woke.
-///
-/// # Errors
-/// As [`Db::run`].
+/// Makes heads of ordered queues due that no settlement woke, in the `steps` queues after the given one. Returns the last
+/// queue visited (`None` at the end of all queues) and how many heads were woken.
 pub async fn sweep_order(
     db: &Db,
     (destination, aggregate): (Uuid, Uuid),
@@ -180,28 +166,22 @@ pub async fn sweep_order(
     Ok((destination.zip(aggregate), row.try_get("woken")?))
 }
 
-/// How much is due, counted up to `most` rows, and how many seconds ago the oldest of it was written.
-///
-/// # Errors
-/// As [`Db::run`].
+/// Due rows, counted up to `most`, and the age of the oldest of them in seconds.
 pub async fn backlog(db: &Db, most: u32) -> Result<(i64, f64), DbError> {
     let row = db.call_one(&Statement::new("holdfast.relay_backlog", json!({"most": most}))).await?;
     Ok((row.try_get("due")?, row.try_get("oldest_age_secs")?))
 }
 
-/// Lost rows, after a sweep.
+/// The result of [`sweep_lost`].
 #[derive(Clone, Copy, Debug)]
 pub struct LostRows {
-    /// Rows given up just now: their last attempt ended with its relay.
+    /// Rows whose last attempt ended with its relay.
     pub dead_lettered: i32,
-    /// Whether one is due to be claimed alone.
+    /// Whether [`claim_lost`] would find one.
     pub lost_due: bool,
 }
 
-/// Dead-letters lost rows that have no attempt left.
-///
-/// # Errors
-/// As [`Db::run`].
+/// Dead-letters rows whose lease expired and that have no attempt left.
 pub async fn sweep_lost(db: &Db) -> Result<LostRows, DbError> {
     let row = db.call_one(&Statement::new("holdfast.relay_sweep_lost", json!({}))).await?;
     Ok(LostRows { dead_lettered: row.try_get("dead_lettered")?, lost_due: row.try_get("lost_due")? })

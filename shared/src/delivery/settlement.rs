@@ -1,9 +1,9 @@
-//! How attempts end: each result counts only from the token that holds its row, within its lease; whole sets in one short
-//! transaction, which also notes how the destinations are doing.
+//! Settles attempts: many results in one short transaction, which also updates the circuit breakers.
 //!
-//! Promises: a destination that fails again and again is left alone for a while, without using up attempts, and probed;
-//! one that is gone is switched off; its tenant's other destinations are told of both, and when it answers again.
-//! Relies on: `migrations/functions/delivery/settle.sql`.
+//! Promises: a result counts only with the token that holds the row, and within the lease. A destination that keeps failing
+//! gets no events while its breaker is open, which uses up no attempts, and is probed; one that answers 410 is disabled.
+//! Both, and the recovery, are events for the tenant's other destinations.
+//! Relies on: `migrations/functions/4_delivery/settle.sql`.
 
 use std::time::Duration;
 
@@ -14,45 +14,39 @@ use uuid::Uuid;
 use crate::db::call::Statement;
 use crate::db::connection::{Db, DbError};
 
-/// `last_error` holds no more than this many characters.
+/// Limit of the column `last_error`.
 const LAST_ERROR_MAX_CHARS: usize = 2000;
 
-/// What becomes of a row when its attempt has ended: a move of the state machine in `migrations/functions/delivery`.
+/// How a leased row changes state (`migrations/functions/4_delivery/0_states.sql`). Errors are cut to 2,000 characters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transition {
-    /// The partner has it.
+    /// The row is done.
     Delivered,
-    /// It is tried again after its backoff, or is a dead letter when its attempts are used up.
+    /// Retried after its backoff, or a dead letter after the last attempt.
     Failed {
-        /// For a person; cut to 2,000 characters.
+        /// Kept as `last_error`.
         error: String,
-        /// 1.0 … 1.5, at random: the backoff is multiplied by it.
+        /// Factor of the backoff, 1.0 … 1.5 at random.
         jitter: f64,
-        /// The next try comes no earlier than this from now.
+        /// Least time to the retry.
         retry_after: Option<Duration>,
-        /// For how long the destination asked to be left alone altogether.
+        /// A pause that the destination asked for, for all its rows.
         pause: Option<Duration>,
     },
-    /// The destination, which is well, will never take it: a dead letter at once.
-    Rejected {
-        /// For a person; cut to 2,000 characters.
-        error: String,
-    },
-    /// The destination is gone for good: it is disabled, and the row waits.
-    Gone {
-        /// For a person; cut to 2,000 characters.
-        error: String,
-    },
+    /// Permanent rejection by a healthy destination: a dead letter at once.
+    Rejected(String),
+    /// The destination is gone: it is disabled, and the row waits.
+    Gone(String),
 }
 
 /// The result of one attempt.
 #[derive(Clone, Debug)]
 pub struct Settlement {
-    /// The row.
+    /// Id of the outbox row.
     pub id: i64,
-    /// Its lease.
+    /// Token of its lease.
     pub token: Uuid,
-    /// What becomes of it.
+    /// Its new state.
     pub transition: Transition,
 }
 
@@ -61,8 +55,8 @@ impl Settlement {
         let (outcome, error) = match &self.transition {
             Transition::Delivered => ("delivered", None),
             Transition::Failed { error, .. } => ("failed", Some(error)),
-            Transition::Rejected { error } => ("rejected", Some(error)),
-            Transition::Gone { error } => ("gone", Some(error)),
+            Transition::Rejected(error) => ("rejected", Some(error)),
+            Transition::Gone(error) => ("gone", Some(error)),
         };
         let mut json = json!({"id": self.id, "token": self.token, "outcome": outcome,
             "error": error.map(|error| storable(error))});
@@ -75,41 +69,37 @@ impl Settlement {
     }
 }
 
-/// What became of a set of settlements, in rows.
+/// The result of a settlement, in rows unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Delivered.
+    /// Settled as delivered.
     pub delivered: u64,
-    /// Failed, the dead-lettered among them, and those that found the destination gone.
+    /// Not delivered: retried, dead-lettered, or waiting at a destination that is gone.
     pub failed: u64,
-    /// Failed for the last time.
+    /// Those of `failed` that are dead letters now.
     pub dead_lettered: u64,
-    /// Not taken: the lease had run out, or a person set the row aside meanwhile.
-    pub refused: u64,
-    /// Destinations that are left alone from now on: their breaker opened, or they are gone.
+    /// Not settled: the lease had expired, or a person discarded the row.
+    pub stale: u64,
+    /// Destinations whose breaker opened, or that are gone.
     pub disabled: u64,
     /// Destinations whose breaker closed.
     pub recovered: u64,
-    /// Whether something became due by it: who stood behind, or what is told of a destination.
+    /// Whether rows became due: the next of an ordered queue, or an event about a destination.
     pub woken: bool,
 }
 
-/// When a destination is left alone.
+/// The circuit breaker of each destination.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerTerms {
-    /// After so many failures in a row.
+    /// Consecutive failures that open it.
     pub after: i32,
-    /// For so long at first, and twice as long after each probe that failed.
+    /// Time to the first probe; doubled after each failed probe.
     pub pause: Duration,
-    /// For no longer than this.
+    /// Limit of that doubling.
     pub pause_max: Duration,
 }
 
-/// Settles attempts, each by the token that holds its row; those whose lease has run out are refused. `retry_unit` is what
-/// 2^attempts is counted in.
-///
-/// # Errors
-/// As [`Db::run`]: then nothing was settled.
+/// Settles attempts, all in one transaction. `retry_unit` is the unit of the backoff 2^attempts.
 pub async fn settle(
     db: &Db,
     settlements: &[Settlement],
@@ -122,9 +112,9 @@ pub async fn settle(
         "openMaxSecs": breaker.pause_max.as_secs_f64()}});
     let rows = db.call(&Statement::new("holdfast.relay_settle", argument)).await?;
     let mut settled = Settled::default();
-    let mut taken = 0;
+    let mut settled_rows = 0;
     for row in rows {
-        taken += usize::from(row.try_get::<Option<i64>, _>("id")?.is_some());
+        settled_rows += usize::from(row.try_get::<Option<i64>, _>("id")?.is_some());
         match row.try_get::<&str, _>("outcome")? {
             "delivered" => settled.delivered += 1,
             "dead" => {
@@ -136,11 +126,11 @@ pub async fn settle(
             _ => settled.failed += 1,
         }
     }
-    settled.refused = (settlements.len() - taken) as u64;
+    settled.stale = (settlements.len() - settled_rows) as u64;
     Ok(settled)
 }
 
-/// What a partner said, as PostgreSQL can keep it: no NUL, within the column's limit.
+/// An error text as PostgreSQL can store it: no NUL, within the column's limit.
 fn storable(error: &str) -> String {
     error
         .chars()

@@ -1,4 +1,4 @@
-//! Which inventory item a SKU is at a shop: learned by the first push, kept for the next ones.
+//! A shop's inventory item id for a SKU: found by the first push, stored for the next ones.
 
 use serde_json::json;
 use uuid::Uuid;
@@ -6,23 +6,20 @@ use uuid::Uuid;
 use crate::db::call::Statement;
 use crate::db::connection::{Db, DbError};
 
-/// What a push has learned.
+/// The inventory item of one SKU at one shop.
 #[derive(Clone, Debug)]
 pub struct LearnedItem {
-    /// Whose SKU.
+    /// Owner of the SKU.
     pub tenant_id: Uuid,
     /// The shop.
     pub destination_id: Uuid,
-    /// The SKU.
+    /// Our SKU.
     pub sku_id: Uuid,
-    /// The shop's id of the inventory item.
+    /// Shopify's global id, `gid://shopify/InventoryItem/…`.
     pub inventory_item_id: String,
 }
 
-/// Keeps it.
-///
-/// # Errors
-/// As [`Db::run`].
+/// Stores it; an item that is stored already, perhaps by a person, stays.
 pub async fn learn(db: &Db, item: &LearnedItem) -> Result<(), DbError> {
     let argument = json!({"tenantId": item.tenant_id, "destinationId": item.destination_id,
         "skuId": item.sku_id, "inventoryItemId": item.inventory_item_id});

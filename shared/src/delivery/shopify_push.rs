@@ -1,30 +1,30 @@
-//! Stock pushed to a shop: one SKU's ATS of this moment, set absolutely, through the Admin GraphQL API.
+//! Pushes stock to a shop: one SKU's current ATS as an absolute quantity, through Shopify's Admin GraphQL API.
 //!
-//! Promises: the quantity is what it was when the facts were read, after the claim of all the changes it stands for; a push
-//! that is sent again is harmless; what the shop will never take is told apart from what it may take later, and its
-//! throttling is honoured for the whole shop.
-//! Relies on: the claim, which lets only one push of a SKU be under way at a time.
+//! Promises: the quantity was read after the claim of all the changes that the push covers; a repeated push is harmless;
+//! permanent rejections are told apart from failures that may pass; throttling pauses the whole shop.
+//! Relies on: the claim, which allows one push of a SKU at a time.
 //!
-//! The destination's `url` is the shop's GraphQL endpoint, its secret the access token, `location_id` the location (the
-//! shop's primary one where it is not set). The inventory item is found by the SKU's code at the first push and kept
-//! in `shopify_inventory_item`, where a person may also set it.
+//! The destination's `url` is the shop's GraphQL endpoint and its secret the access token; without `location_id` the shop's
+//! primary location counts. The inventory item is looked up by the SKU's code at the first push and stored in
+//! `shopify_inventory_item`, where a person may also set it.
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::delivery::attempt::{Attempt, Sender, WireAnswer, judge, message_id};
+use crate::delivery::attempt::{Attempt, PartnerAnswer, Sender, classify, message_id};
 use crate::delivery::outbox::Claimed;
 
-/// `changeFromQuantity: null` opts out of the comparison: ours is the number that counts.
+/// Sent with `changeFromQuantity: null`, which skips the shop's compare-and-swap: our number counts.
 const SET_QUANTITY: &str = "mutation SetAvailable($input: InventorySetQuantitiesInput!, $key: String!) { \
      inventorySetQuantities(input: $input) @idempotent(key: $key) { userErrors { code field message } } }";
+/// The search also finds SKUs that only begin with the code: the exact one of the first five is taken.
 const LOOK_UP: &str = "query FindItem($code: String!) { location { id } \
      inventoryItems(first: 5, query: $code) { nodes { id sku } } }";
-/// A user error of one of these codes stays one however often the push is sent.
+/// User errors that a retry cannot change.
 const PERMANENT: [&str; 12] = [
     "INVALID_INVENTORY_ITEM",
     "INVALID_LOCATION",
@@ -39,19 +39,19 @@ const PERMANENT: [&str; 12] = [
     "NO_DUPLICATE_INVENTORY_ITEM_ID_GROUP_ID_PAIR",
     "IDEMPOTENCY_KEY_PARAMETER_MISMATCH",
 ];
-/// Where a throttled answer does not say for how long.
+/// The pause where a throttled answer names none.
 const THROTTLED_WAIT: Duration = Duration::from_secs(2);
-/// Nobody is left alone for longer.
+/// Longest pause, whatever the shop asks for.
 const THROTTLED_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What a push is made of: `holdfast.push_facts`.
+/// `holdfast.push_facts`, read after the claim.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Facts {
     code: String,
     ats: i64,
     inventory_item_id: Option<String>,
-    /// Times that a person sent the newest row again.
+    /// How often a person has requeued the newest row.
     requeues: i32,
 }
 
@@ -108,12 +108,12 @@ struct UserError {
     message: String,
 }
 
-/// How a push went, and which inventory item the SKU turned out to be.
+/// The result of an attempt, and what it found out.
 #[derive(Debug)]
 pub struct Pushed {
-    /// The attempt.
+    /// The result.
     pub attempt: Attempt,
-    /// To be kept, where it was not known before.
+    /// The SKU's inventory item, where it was not stored yet.
     pub learned: Option<String>,
 }
 
@@ -123,20 +123,21 @@ impl From<Attempt> for Pushed {
     }
 }
 
-/// Pushes a SKU's ATS. `newest` is the newest of the rows that the push stands for; `facts` are of this moment.
+/// Pushes a SKU's ATS. `newest` is the newest row that the push covers; `facts` are those of
+/// [`crate::delivery::outbox::facts`].
 pub async fn push(sender: &Sender, newest: &Claimed, facts: Option<&str>, now: Timestamp) -> Pushed {
     let Some(facts) = facts else {
-        return Attempt::Delivered.into(); // an event that changes no stock: the shop is owed nothing
+        return Attempt::Delivered.into(); // the event changes no stock: nothing to push
     };
     let facts: Facts = match serde_json::from_str(facts) {
         Ok(facts) => facts,
-        Err(error) => return Attempt::Unsendable { error: error.to_string() }.into(),
+        Err(error) => return Attempt::Unsendable(error.to_string()).into(),
     };
     let mut learned = None;
     let shop = Shop { sender, newest, now };
     let attempt = sender.within(async {
         let pushed = async {
-            let (item, location) = shop.place(&facts, &mut learned).await?;
+            let (item, location) = shop.item_and_location(&facts, &mut learned).await?;
             shop.set(&item, &location, &facts).await
         };
         pushed.await.unwrap_or_else(|attempt: Attempt| attempt)
@@ -152,8 +153,12 @@ struct Shop<'a> {
 }
 
 impl Shop<'_> {
-    /// The inventory item and the location, looked up where one of them is not known.
-    async fn place(&self, facts: &Facts, learned: &mut Option<String>) -> Result<(String, String), Attempt> {
+    /// Asks the shop only where one of the two is not known.
+    async fn item_and_location(
+        &self,
+        facts: &Facts,
+        learned: &mut Option<String>,
+    ) -> Result<(String, String), Attempt> {
         if let (Some(item), Some(location)) = (&facts.inventory_item_id, &self.newest.location_id) {
             return Ok((item.clone(), location.clone()));
         }
@@ -161,27 +166,26 @@ impl Shop<'_> {
         let found: Found = self.ask(LOOK_UP, &json!({"code": format!("sku:\"{code}\"")})).await?;
         let location = self.newest.location_id.clone().or(found.location.map(|location| location.id));
         let Some(location) = location else {
-            return Err(Attempt::Rejected { error: "the shop has no location".into() });
+            return Err(Attempt::Rejected("the shop has no location".into()));
         };
         if let Some(item) = &facts.inventory_item_id {
             return Ok((item.clone(), location));
         }
-        // The shop's search also finds what merely begins alike.
         let items = found.inventory_items.map(|items| items.nodes).unwrap_or_default();
         match items.into_iter().find(|item| item.sku.as_deref() == Some(facts.code.as_str())) {
             Some(item) => {
                 *learned = Some(item.id.clone());
                 Ok((item.id, location))
             }
-            None => Err(Attempt::Rejected { error: format!("the shop has no item with SKU {}", facts.code) }),
+            None => Err(Attempt::Rejected(format!("the shop has no item with SKU {}", facts.code))),
         }
     }
 
     async fn set(&self, item: &str, location: &str, facts: &Facts) -> Result<Attempt, Attempt> {
         let (id, quantity) = (message_id(self.newest.id), facts.ats);
         let variables = json!({
-            // The next attempt may find another ATS, and must not get this one's answer; nor must what a person sends
-            // again, since the shop may have been changed by hand meanwhile.
+            // Shopify replays its answer to an equal key. So another ATS needs another key, and so does a requeue, since
+            // somebody may have changed the shop's stock by hand meanwhile.
             "key": format!("{id}-{}-{quantity}", facts.requeues),
             "input": {
                 "name": "available",
@@ -193,32 +197,25 @@ impl Shop<'_> {
         });
         let set: Set = self.ask(SET_QUANTITY, &variables).await?;
         let Some(outcome) = set.outcome else {
-            return Err(Attempt::Refused {
-                error: "the answer holds no inventorySetQuantities".into(),
-                retry_after: None,
-            });
+            return Err(failed("the answer holds no inventorySetQuantities".into()));
         };
         let Some(first) = outcome.user_errors.first() else { return Ok(Attempt::Delivered) };
         let code = first.code.as_deref().unwrap_or_default();
         let error = format!("{code}: {}", first.message);
-        Ok(if PERMANENT.contains(&code) {
-            Attempt::Rejected { error }
-        } else {
-            Attempt::Refused { error, retry_after: None }
-        })
+        Ok(if PERMANENT.contains(&code) { Attempt::Rejected(error) } else { failed(error) })
     }
 
-    /// One GraphQL request; its data, or how the attempt failed.
+    /// Makes one GraphQL request and returns its `data`.
     async fn ask<T: for<'de> Deserialize<'de>>(&self, query: &str, variables: &Value) -> Result<T, Attempt> {
         let body = json!({"query": query, "variables": variables}).to_string();
-        let answer = self.sender.exchange(&self.newest.url, self.headers()?, body).await?;
-        if answer.status.as_u16() == 429 {
+        let answer = self.sender.post(&self.newest.url, self.headers()?, body).await?;
+        if answer.status == StatusCode::TOO_MANY_REQUESTS {
             let wait = answer.retry_after(self.now).unwrap_or(THROTTLED_WAIT);
             return Err(Attempt::Throttled { error: answer.excerpt(), wait: wait.min(THROTTLED_WAIT_MAX) });
         }
-        match judge(&answer, self.now) {
+        match classify(&answer, self.now) {
             Attempt::Delivered => read(&answer),
-            failed => Err(failed),
+            failure => Err(failure),
         }
     }
 
@@ -227,7 +224,7 @@ impl Shop<'_> {
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let value = |text: &str| {
             HeaderValue::from_str(text)
-                .map_err(|_| Attempt::Unsendable { error: "the access token is no header value".into() })
+                .map_err(|_| Attempt::Unsendable("the access token is no header value".into()))
         };
         headers.insert("idempotency-key", value(&message_id(self.newest.id))?);
         if let Some(token) = self.newest.secrets.first() {
@@ -239,22 +236,25 @@ impl Shop<'_> {
     }
 }
 
-fn read<T: for<'de> Deserialize<'de>>(answer: &WireAnswer) -> Result<T, Attempt> {
-    let refused = |error: String| Attempt::Refused { error, retry_after: None };
+fn failed(error: String) -> Attempt {
+    Attempt::Failed { error, retry_after: None }
+}
+
+fn read<T: for<'de> Deserialize<'de>>(answer: &PartnerAnswer) -> Result<T, Attempt> {
     let read: GraphqlAnswer<T> = serde_json::from_slice(&answer.body)
-        .map_err(|_| refused(format!("no GraphQL answer: {}", answer.excerpt())))?;
+        .map_err(|_| failed(format!("no GraphQL answer: {}", answer.excerpt())))?;
     if let Some(error) = read.errors.iter().find(|error| error.extensions["code"] == "THROTTLED") {
         let wait = throttled_wait(&read.extensions["cost"]);
         return Err(Attempt::Throttled { error: format!("THROTTLED: {}", error.message), wait });
     }
     match (read.errors.first(), read.data) {
-        (Some(error), _) => Err(refused(format!("GraphQL: {}", error.message))),
+        (Some(error), _) => Err(failed(format!("GraphQL: {}", error.message))),
         (None, Some(data)) => Ok(data),
-        (None, None) => Err(refused(format!("no GraphQL answer: {}", answer.excerpt()))),
+        (None, None) => Err(failed(format!("no GraphQL answer: {}", answer.excerpt()))),
     }
 }
 
-/// Until the bucket holds what the query costs.
+/// Time until the shop's leaky bucket has room for the query's cost.
 fn throttled_wait(cost: &Value) -> Duration {
     let number = |value: &Value| value.as_f64().filter(|n| n.is_finite());
     let status = &cost["throttleStatus"];

@@ -1,11 +1,11 @@
-//! Invoices. What is billed, and what becomes of the exposure, is SQL, decided under the order's lock.
+//! Invoices. SQL determines the lines to bill, under the order's lock; the customer's exposure stays the same.
 
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::db::call::Statement;
 
-/// Invoices what an order holds or has shipped and nobody has invoiced: 201; 404, 409, 422.
+/// Invoices the allocated and shipped units that are not invoiced yet: 201; 404, 409, 422.
 pub fn create(order_id: Uuid) -> Statement {
     Statement::new("holdfast.invoice_order", json!({"orderId": order_id}))
 }

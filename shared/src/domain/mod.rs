@@ -1,8 +1,8 @@
-//! Orders, stock, styles and invoices: the bodies that routes take, and the calls that change or read them.
+//! Orders, stock, styles and invoices: reading of request bodies, and the calls of the SQL functions behind the routes.
 //!
-//! Promises: a body is checked in full before the database is asked; every rule that needs a lock is decided in
-//! `migrations/functions`, not here.
-//! May touch: the open transaction that `idempotency` hands over, or one read. Commits nothing.
+//! Promises: a body is checked completely before the database is called. Rules that need a lock are SQL
+//! (`migrations/functions`), not here.
+//! May touch: nothing, except that `reads` pings the database. Makes statements; `idempotency` and `http::query` send them.
 
 pub mod invoices;
 pub mod orders;

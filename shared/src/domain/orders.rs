@@ -1,5 +1,5 @@
-//! Orders: the fields that people write, and the calls that create, save and cancel. The rules that need a lock are SQL
-//! (`migrations/functions/domain`).
+//! Orders: the editable fields, and the calls that create, save and cancel. The rules that need a lock are SQL
+//! (`migrations/functions/5_domain`).
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -9,21 +9,15 @@ use crate::http::fields::{Fields, MONEY_RANGE, QTY_RANGE};
 use crate::http::json::{BodyError, MAX_SAFE_INTEGER};
 use crate::idempotency::precondition::{Precondition, VERSION_RANGE};
 
-/// Lines of one order.
 const MAX_LINES: usize = 500;
-/// Characters of a customer's PO number.
-const MAX_CUSTOMER_PO: usize = 64;
-/// Characters of an order's notes.
-const MAX_NOTES: usize = 2_000;
+const MAX_CUSTOMER_PO_CHARS: usize = 64;
+const MAX_NOTES_CHARS: usize = 2_000;
 
-/// The fields of a request, checked; only those that were sent.
+/// The checked fields of a request; absent if not sent.
 #[derive(Debug)]
 pub struct OrderFields(Map<String, Value>);
 
-/// Reads a save: `{"baseVersion"?, …fields}`.
-///
-/// # Errors
-/// Every mistake, each with its place.
+/// Reads a save, `{"baseVersion"?, …fields}`, or returns every mistake.
 pub fn read_save(body: &Value) -> Result<(OrderFields, Option<i64>), Vec<BodyError>> {
     let mut errors = Vec::new();
     let mut written = Map::new();
@@ -39,10 +33,7 @@ pub fn read_save(body: &Value) -> Result<(OrderFields, Option<i64>), Vec<BodyErr
     if errors.is_empty() { Ok((OrderFields(written), base_version)) } else { Err(errors) }
 }
 
-/// Reads a creation: `{"customerId", …fields, "lines"}`, each line with its price.
-///
-/// # Errors
-/// Every mistake, each with its place.
+/// Reads a new order, `{"customerId", …fields, "lines"}`, each line with its price, or returns every mistake.
 pub fn read_create(body: &Value) -> Result<OrderFields, Vec<BodyError>> {
     let mut errors = Vec::new();
     let mut written = Map::new();
@@ -59,10 +50,10 @@ pub fn read_create(body: &Value) -> Result<OrderFields, Vec<BodyError>> {
 
 fn read_header(fields: &mut Fields<'_>, written: &mut Map<String, Value>, errors: &mut Vec<BodyError>) {
     let sent = [
-        ("customerPo", fields.nullable_text("customerPo", MAX_CUSTOMER_PO, errors)),
+        ("customerPo", fields.nullable_text("customerPo", MAX_CUSTOMER_PO_CHARS, errors)),
         ("shipWindowStart", fields.nullable_date("shipWindowStart", errors)),
         ("shipWindowEnd", fields.nullable_date("shipWindowEnd", errors)),
-        ("notes", fields.nullable_text("notes", MAX_NOTES, errors)),
+        ("notes", fields.nullable_text("notes", MAX_NOTES_CHARS, errors)),
     ];
     for (name, value) in sent {
         if let Some(value) = value {
@@ -102,7 +93,7 @@ fn read_lines(
             line.optional_integer("unitPriceMinor", MONEY_RANGE, errors)
         };
         if sku_id.is_some_and(|id| !seen.insert(id)) {
-            line.wrong("skuId", "stands in this size run twice", errors);
+            line.wrong("skuId", "appears on another line too", errors);
         }
         line.finish(errors);
         total_minor += i128::from(qty.unwrap_or(0)) * i128::from(price.unwrap_or(0));
@@ -125,7 +116,7 @@ pub fn create(fields: &OrderFields) -> Statement {
     Statement::new("holdfast.create_order", json!({"fields": fields.0}))
 }
 
-/// Releases all that an order holds and ends it: 200; 404, 409.
+/// Releases everything that is allocated to an order and closes it: 200; 404, 409.
 pub fn cancel(order_id: Uuid) -> Statement {
     Statement::new("holdfast.cancel_order", json!({"orderId": order_id}))
 }

@@ -1,5 +1,5 @@
-//! Promising stock to an order and giving it back: the lines of a request, and the calls that move them. The rules and the
-//! moves are SQL, since they are decided under locks: `holdfast.promise`, `holdfast.give_back`.
+//! Allocating stock to an order and releasing it: the lines of a request, and the calls. The rules are SQL, since they are
+//! decided under locks: `holdfast.promise`, `holdfast.give_back`.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -8,23 +8,19 @@ use crate::db::call::Statement;
 use crate::http::fields::{Fields, QTY_RANGE};
 use crate::http::json::BodyError;
 
-/// Lines of one request.
 const LINES_RANGE: std::ops::RangeInclusive<usize> = 1..=500;
 
 /// One line of an allocate or release request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
-    /// The SKU; may stand on several lines, which count as their sum.
+    /// Several lines of one SKU count as their sum.
     pub sku_id: Uuid,
     /// Units, 1 … 1,000,000.
     pub qty: i64,
 }
 
-/// Reads `{"skuId","qty"}` or `{"lines":[{"skuId","qty"}, …]}`.
-///
-/// # Errors
-/// Every mistake, each with its place.
+/// Reads `{"skuId","qty"}` or `{"lines":[{"skuId","qty"}, …]}`, or returns every mistake.
 pub fn read_lines(body: &Value) -> Result<Vec<Line>, Vec<BodyError>> {
     let mut errors = Vec::new();
     let mut lines = Vec::new();
@@ -52,17 +48,17 @@ fn read_line(fields: &mut Fields<'_>, errors: &mut Vec<BodyError>) -> Option<Lin
     Some(Line { sku_id: sku_id?, qty: qty? })
 }
 
-/// Promises stock to an order, with the claim and the record in one statement; for `once_fused`. 200; 404, 409, 422.
+/// Allocates stock to an order in the single-statement variant (`once_fused`): 200; 404, 409, 422.
 pub fn allocate(order_id: Uuid, lines: &[Line]) -> Statement {
     Statement::new("holdfast.allocate", json!({"orderId": order_id, "lines": lines}))
 }
 
-/// Promises stock to an order: as [`allocate`], for `once`.
+/// As [`allocate`], in the multi-statement variant (`once`).
 pub fn promise(order_id: Uuid, lines: &[Line]) -> Statement {
     Statement::new("holdfast.promise_lines", json!({"orderId": order_id, "lines": lines}))
 }
 
-/// Gives promised stock back: 200; 404, 409, 422.
+/// Releases allocated stock: 200; 404, 409, 422.
 pub fn release(order_id: Uuid, lines: &[Line]) -> Statement {
     Statement::new("holdfast.release_lines", json!({"orderId": order_id, "lines": lines}))
 }

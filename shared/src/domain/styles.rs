@@ -1,4 +1,4 @@
-//! Styles: their prices, saved by the same protocol as orders.
+//! Styles: their prices, saved with the same optimistic concurrency as orders.
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -8,14 +8,11 @@ use crate::http::fields::{Fields, MONEY_RANGE};
 use crate::http::json::BodyError;
 use crate::idempotency::precondition::{Precondition, VERSION_RANGE};
 
-/// The prices of a request, checked; only those that were sent.
+/// The checked prices of a request; absent if not sent.
 #[derive(Debug)]
 pub struct StyleFields(Map<String, Value>);
 
-/// Reads `{"baseVersion"?, "wholesaleMinor"?, "msrpMinor"?}`.
-///
-/// # Errors
-/// Every mistake, each with its place.
+/// Reads `{"baseVersion"?, "wholesaleMinor"?, "msrpMinor"?}`, or returns every mistake.
 pub fn read_save(body: &Value) -> Result<(StyleFields, Option<i64>), Vec<BodyError>> {
     let mut errors = Vec::new();
     let mut written = Map::new();

@@ -1,8 +1,8 @@
-//! Who is calling: a JWT of a UI user, or a partner's API key.
+//! Authentication: the JWT of a UI user, or a partner's API key.
 //!
-//! Promises: a credential gives a tenant, a user and scopes, or 401. A JWT costs no round trip; an API key costs one
-//! when it was not seen for [`API_KEY_CACHE_SECS`], so a revocation is felt within that time. That the user still
-//! exists is checked inside the claim or the read, not here.
+//! Promises: a credential gives a tenant, a user and scopes, or 401. A JWT needs no database round trip; an API key needs
+//! one every 30 s, so a revocation takes effect within that time.
+//! Does not promise that the user still exists: the claim or the read checks that.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -22,24 +22,24 @@ use crate::http::jwt::JwtVerifier;
 use crate::http::problem::Problem;
 use crate::runtime::config::{AuthConfig, ConfigError};
 
-/// How long a key's lookup is trusted; a revocation must be felt within 60 s.
-pub const API_KEY_CACHE_SECS: u64 = 30;
-/// More distinct keys than a sandbox meets in [`API_KEY_CACHE_SECS`]; bounds its memory.
+/// How long a lookup is cached; a revocation must take effect within 60 s.
+const API_KEY_CACHE_SECS: u64 = 30;
+/// Bounds the cache's memory; a sandbox sees fewer distinct keys than this in [`API_KEY_CACHE_SECS`].
 const API_KEY_CACHE_MAX: usize = 10_000;
 
-/// What a credential may do.
+/// A permission of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Change orders, styles and stock promises.
+    /// Change orders, styles and allocations.
     OrdersWrite,
-    /// Read.
+    /// Read all documents and lists of the tenant.
     OrdersRead,
-    /// Operate outbox and destinations.
+    /// Operate the outbox and its destinations.
     OutboxAdmin,
 }
 
 impl Scope {
-    /// As it stands in tokens and keys.
+    /// As written in tokens and API keys.
     pub fn name(self) -> &'static str {
         match self {
             Self::OrdersWrite => "orders:write",
@@ -52,56 +52,51 @@ impl Scope {
 /// An authenticated caller.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// The tenant whose rows it may see.
+    /// Whose rows the caller may see.
     pub tenant_id: Uuid,
-    /// The app_user it acts as.
+    /// A row of `app_user`.
     pub user_id: Uuid,
-    /// Whom the ledgers name: `user:<id>`, or `api_key:<id>`.
+    /// `user:<id>` or `api_key:<id>`, as written in the ledgers.
     pub actor: String,
     scopes: Vec<String>,
 }
 
 impl Caller {
-    /// The statement with the members that say who is calling: `tenantId`, `userId`, `actor`.
-    pub fn named_in(&self, statement: Statement) -> Statement {
+    /// Adds `tenantId`, `userId` and `actor` to the argument.
+    pub(crate) fn named_in(&self, statement: Statement) -> Statement {
         statement.with("tenantId", self.tenant_id).with("userId", self.user_id).with("actor", &self.actor)
     }
 
-    /// Whether the credential carries the scope.
-    pub fn may(&self, scope: Scope) -> bool {
+    pub(crate) fn may(&self, scope: Scope) -> bool {
         self.scopes.iter().any(|s| s == scope.name())
     }
 }
 
-/// An API key's row, as it was found.
 #[derive(Clone)]
-struct KnownKey {
+struct CachedKey {
     caller: Caller,
     expires_at: Option<Timestamp>,
-    /// Wall-clock time: in a sandbox that was frozen, other clocks may stand still, and a revocation is felt all the same.
-    seen_at: SystemTime,
+    /// Wall-clock time: a monotonic clock may stop while the sandbox is frozen, and revocations would go unseen.
+    looked_up_at: SystemTime,
 }
 
-impl KnownKey {
-    /// Whether it need not be looked up again; a clock that was set back trusts nothing.
+impl CachedKey {
+    /// Whether it is still valid. It is not if the clock was set back.
     fn is_recent(&self, now: SystemTime) -> bool {
-        now.duration_since(self.seen_at).is_ok_and(|age| age < Duration::from_secs(API_KEY_CACHE_SECS))
+        now.duration_since(self.looked_up_at).is_ok_and(|age| age < Duration::from_secs(API_KEY_CACHE_SECS))
     }
 }
 
-/// Verifies credentials.
+/// Verifies credentials; caches API keys and the JWKS.
 pub struct Auth {
     jwt: JwtVerifier,
     tenant_claim: String,
     scope_claim: String,
-    api_keys: Mutex<HashMap<[u8; 32], KnownKey>>,
+    api_keys: Mutex<HashMap<[u8; 32], CachedKey>>,
 }
 
 impl Auth {
-    /// From configuration; no call goes out before the first token.
-    ///
-    /// # Errors
-    /// A secret that HS256 cannot use.
+    /// Makes no call yet: the JWKS is fetched at the first token.
     pub fn new(config: &AuthConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             jwt: JwtVerifier::new(config)?,
@@ -111,10 +106,7 @@ impl Auth {
         })
     }
 
-    /// The caller behind the `Authorization` header.
-    ///
-    /// # Errors
-    /// 401 where it proves nothing; 503 where the keys to check it with cannot be had.
+    /// Authenticates by the `Authorization` header: 401; 503 if the JWKS or the API key cannot be fetched.
     pub async fn caller(&self, incoming: &Incoming, db: &Db) -> Result<Caller, Problem> {
         let credential = bearer(incoming).ok_or_else(Problem::unauthenticated)?;
         if credential.starts_with("hf_") {
@@ -138,11 +130,11 @@ impl Auth {
         Ok(Caller { tenant_id, user_id, actor: format!("user:{user_id}"), scopes })
     }
 
-    async fn by_api_key(&self, key: &str, db: &Db) -> Result<Caller, Problem> {
-        let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+    async fn by_api_key(&self, credential: &str, db: &Db) -> Result<Caller, Problem> {
+        let hash: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
         let cached = self.api_keys.lock().await.get(&hash).cloned();
-        let known = match cached {
-            Some(known) if known.is_recent(SystemTime::now()) => known,
+        let key = match cached {
+            Some(key) if key.is_recent(SystemTime::now()) => key,
             _ => {
                 let found = find_api_key(db, &hash).await?;
                 let mut cache = self.api_keys.lock().await;
@@ -157,14 +149,14 @@ impl Auth {
                 found
             }
         };
-        match known.expires_at {
+        match key.expires_at {
             Some(expires_at) if expires_at <= Timestamp::now() => Err(Problem::unauthenticated()),
-            _ => Ok(known.caller),
+            _ => Ok(key.caller),
         }
     }
 }
 
-/// The token of `Authorization: Bearer …`, the scheme in any case; none where the header was sent twice.
+/// The token of `Authorization: Bearer …`, the scheme in any case; `None` if the header was sent twice.
 fn bearer(incoming: &Incoming) -> Option<&str> {
     let mut values = incoming.headers.get_all(http::header::AUTHORIZATION).iter();
     let value = values.next()?.to_str().ok()?;
@@ -176,8 +168,7 @@ fn bearer(incoming: &Incoming) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// A key that is there and not revoked.
-async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<KnownKey>, DbError> {
+async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<CachedKey>, DbError> {
     let statement = Statement::new("holdfast.find_api_key", json!({"hash": hex::encode(hash)}));
     let rows = db.call(&statement).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -186,7 +177,7 @@ async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<KnownKey>, DbEr
     };
     let scopes: String = row.try_get("scopes")?;
     let expires_at_secs: Option<i64> = row.try_get("expires_at_secs")?;
-    Ok(Some(KnownKey {
+    Ok(Some(CachedKey {
         caller: Caller {
             tenant_id: id("tenant_id")?,
             user_id: id("app_user_id")?,
@@ -194,7 +185,7 @@ async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<KnownKey>, DbEr
             scopes: scopes.split(' ').map(str::to_owned).collect(),
         },
         expires_at: expires_at_secs.and_then(|secs| Timestamp::from_second(secs).ok()),
-        seen_at: SystemTime::now(),
+        looked_up_at: SystemTime::now(),
     }))
 }
 
@@ -203,13 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_trusted_for_a_while_by_the_clock_on_the_wall() {
-        let nobody = Uuid::nil();
-        let caller = Caller { tenant_id: nobody, user_id: nobody, actor: String::new(), scopes: Vec::new() };
-        let seen_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
-        let known = KnownKey { caller, expires_at: None, seen_at };
-        assert!(known.is_recent(seen_at + Duration::from_secs(API_KEY_CACHE_SECS - 1)));
-        assert!(!known.is_recent(seen_at + Duration::from_secs(API_KEY_CACHE_SECS)));
-        assert!(!known.is_recent(seen_at - Duration::from_secs(1)), "the clock was set back");
+    fn a_key_is_cached_for_a_limited_wall_clock_time() {
+        let id = Uuid::nil();
+        let caller = Caller { tenant_id: id, user_id: id, actor: String::new(), scopes: Vec::new() };
+        let looked_up_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let key = CachedKey { caller, expires_at: None, looked_up_at };
+        assert!(key.is_recent(looked_up_at + Duration::from_secs(API_KEY_CACHE_SECS - 1)));
+        assert!(!key.is_recent(looked_up_at + Duration::from_secs(API_KEY_CACHE_SECS)));
+        assert!(!key.is_recent(looked_up_at - Duration::from_secs(1)), "the clock was set back");
     }
 }

@@ -1,4 +1,4 @@
-//! From an API Gateway event to a request, and from an answer to a response. Knows no route and no table.
+//! Turns an API Gateway event into a request, and an answer into a response. Knows no route and no table.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use lambda_http::{Body, Request, RequestExt, Response};
@@ -6,28 +6,28 @@ use percent_encoding::percent_decode_str;
 
 use crate::http::problem::Problem;
 
-/// Bodies of our own routes may hold this many bytes.
-pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// Largest body of a route that is not a webhook.
+pub(crate) const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// A request as the routes see it.
+/// A request as handlers get it.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The method.
+    /// The HTTP method.
     pub method: Method,
-    /// The path's segments, percent-decoded one by one, without the stage.
+    /// The path without the stage, each segment percent-decoded by itself.
     pub segments: Vec<String>,
-    /// Query parameters in order, decoded.
+    /// Decoded query parameters in order.
     pub query: Vec<(String, String)>,
-    /// Headers.
+    /// All request headers.
     pub headers: HeaderMap,
-    /// The body's bytes, no longer base64.
+    /// The raw body, base64 undone.
     pub body: Vec<u8>,
-    /// Names this request in logs and in `x-request-id`.
+    /// The gateway's id, for logs and `x-request-id`.
     pub request_id: String,
 }
 
 impl Incoming {
-    /// Reads an event that `lambda_http` has parsed.
+    /// Takes over an event that `lambda_http` has parsed.
     pub fn read(request: Request) -> Self {
         let context = request.request_context_ref();
         let (stage, request_id) = match context {
@@ -54,7 +54,7 @@ impl Incoming {
     }
 }
 
-/// `rawPath` carries the stage unless it is `$default`.
+/// `rawPath` begins with the stage unless that is `$default`.
 fn without_stage<'p>(path: &'p str, stage: Option<&str>) -> &'p str {
     match stage {
         Some(stage) if stage != "$default" => path
@@ -70,22 +70,22 @@ fn decode(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// A finished answer: the bytes that are sent, and replayed under a key.
+/// A complete answer, whose bytes are recorded and replayed under an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// HTTP status.
+    /// HTTP status code.
     pub status: u16,
-    /// The document's bytes.
+    /// The document, as sent.
     pub body: Vec<u8>,
     /// `application/json` or `application/problem+json`.
     pub content_type: String,
-    /// `ETag` of the document in the body, quotes included.
+    /// `ETag` of the document, with its quotes.
     pub etag: Option<String>,
     /// `Location` of what was created.
     pub location: Option<String>,
-    /// Whether it was recorded by an earlier request.
+    /// Whether an earlier request recorded it.
     pub replayed: bool,
-    /// Further headers of an answer that is never recorded (lower-case name, value).
+    /// Further headers (lower-case name, value); they are not recorded.
     pub headers: Vec<(&'static str, String)>,
 }
 
@@ -104,8 +104,7 @@ impl Answer {
     }
 }
 
-/// Renders either end of a request. Every response carries `x-request-id`.
-pub fn respond(result: Result<Answer, Problem>, request_id: &str) -> Response<Body> {
+pub(crate) fn respond(result: Result<Answer, Problem>, request_id: &str) -> Response<Body> {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -139,7 +138,7 @@ pub fn respond(result: Result<Answer, Problem>, request_id: &str) -> Response<Bo
             (problem.status, problem.body())
         }
     };
-    // Our documents are JSON; as text they cross the gateway without base64.
+    // Sent as text, JSON needs no base64 on the way through the gateway.
     let body = String::from_utf8(body).map_or_else(|error| Body::Binary(error.into_bytes()), Body::Text);
     let mut response = Response::new(body);
     *response.status_mut() =
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stage_is_no_part_of_the_path() {
+    fn the_stage_is_removed_from_the_path() {
         assert_eq!(without_stage("/prod/orders", Some("prod")), "/orders");
         assert_eq!(without_stage("/orders", Some("$default")), "/orders");
         assert_eq!(without_stage("/production/orders", Some("prod")), "/production/orders");

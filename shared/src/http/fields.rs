@@ -1,20 +1,18 @@
-//! Typed reading of a strict JSON object that tells every mistake at once, not only the first.
+//! Typed reading of a JSON object. Collects all mistakes, not only the first, each with its JSON Pointer.
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::http::json::BodyError;
 
-/// Units in one request line: 1 … 1,000,000.
-pub const QTY_RANGE: std::ops::RangeInclusive<i64> = 1..=1_000_000;
+pub(crate) const QTY_RANGE: std::ops::RangeInclusive<i64> = 1..=1_000_000;
 
-/// Money in one request, in minor units.
-pub const MONEY_RANGE: std::ops::RangeInclusive<i64> = 0..=10_000_000_000;
+const UUID_LEN: usize = 36;
 
-/// Reads the body `{}`.
-///
-/// # Errors
-/// Anything else.
+/// In minor units.
+pub(crate) const MONEY_RANGE: std::ops::RangeInclusive<i64> = 0..=10_000_000_000;
+
+/// Accepts the body `{}` and nothing else.
 pub fn read_empty(body: &Value) -> Result<(), Vec<BodyError>> {
     let mut errors = Vec::new();
     if let Some(fields) = Fields::open(body, "", &mut errors) {
@@ -23,15 +21,15 @@ pub fn read_empty(body: &Value) -> Result<(), Vec<BodyError>> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// The members of one object; what was not asked for by [`Fields::finish`] is an unknown member.
-pub struct Fields<'v> {
+/// The members of one object. Those that were not read before [`Fields::finish`] are unknown members.
+pub(crate) struct Fields<'v> {
     path: String,
     members: &'v Map<String, Value>,
     known: Vec<&'static str>,
 }
 
 impl<'v> Fields<'v> {
-    /// Opens an object at `path` (a JSON Pointer). Anything else is noted in `errors` and gives `None`.
+    /// Opens an object at `path` (a JSON Pointer). If it is not an object, notes a mistake.
     pub fn open(value: &'v Value, path: impl Into<String>, errors: &mut Vec<BodyError>) -> Option<Self> {
         let path = path.into();
         match value {
@@ -43,28 +41,26 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Whether the member is there, null included. Asking does not make it known.
+    /// Whether the member exists, be it null. Does not count as reading it.
     pub fn has(&self, name: &str) -> bool {
         self.members.contains_key(name)
     }
 
-    /// The pointer of a member.
-    pub fn at(&self, name: &str) -> String {
+    fn pointer(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 
-    /// Notes a mistake at a member.
     pub fn wrong(&self, name: &str, message: impl Into<String>, errors: &mut Vec<BodyError>) {
-        errors.push(BodyError { path: self.at(name), message: message.into() });
+        errors.push(BodyError { path: self.pointer(name), message: message.into() });
     }
 
-    /// The member if it is there; null is a value.
+    /// An optional member; null is a value.
     pub fn optional(&mut self, name: &'static str) -> Option<&'v Value> {
         self.known.push(name);
         self.members.get(name)
     }
 
-    /// The member; noted as missing if it is not there.
+    /// Notes a mistake if the member is missing.
     pub fn required(&mut self, name: &'static str, errors: &mut Vec<BodyError>) -> Option<&'v Value> {
         let found = self.optional(name);
         if found.is_none() {
@@ -73,7 +69,6 @@ impl<'v> Fields<'v> {
         found
     }
 
-    /// A required UUID in either case.
     pub fn uuid(&mut self, name: &'static str, errors: &mut Vec<BodyError>) -> Option<Uuid> {
         let found = self.required(name, errors)?;
         let id = found.as_str().and_then(uuid);
@@ -83,7 +78,6 @@ impl<'v> Fields<'v> {
         id
     }
 
-    /// A required integer within `range`.
     pub fn integer(
         &mut self,
         name: &'static str,
@@ -98,7 +92,6 @@ impl<'v> Fields<'v> {
         number
     }
 
-    /// A required array of `len` items.
     pub fn array(
         &mut self,
         name: &'static str,
@@ -120,10 +113,10 @@ impl<'v> Fields<'v> {
         range: std::ops::RangeInclusive<i64>,
         errors: &mut Vec<BodyError>,
     ) -> Option<i64> {
-        if self.has(name) { self.integer(name, range, errors) } else { self.known(name) }
+        if self.optional(name).is_some() { self.integer(name, range, errors) } else { None }
     }
 
-    /// A text of at most `max_chars` characters that may be absent (`None`) or null (`Some(Null)`).
+    /// A text that may be absent (`None`) or null (`Some(Null)`).
     pub fn nullable_text(
         &mut self,
         name: &'static str,
@@ -148,12 +141,7 @@ impl<'v> Fields<'v> {
         fits.then_some(found)
     }
 
-    fn known<T>(&mut self, name: &'static str) -> Option<T> {
-        self.known.push(name);
-        None
-    }
-
-    /// Notes every member that nobody asked for.
+    /// Notes every member that was not read as a mistake.
     pub fn finish(self, errors: &mut Vec<BodyError>) {
         for name in self.members.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let path = format!("{}/{}", self.path, name.replace('~', "~0").replace('/', "~1"));
@@ -162,7 +150,7 @@ impl<'v> Fields<'v> {
     }
 }
 
-/// A day that exists, of the years 0001 … 9999, with all its digits.
+/// A calendar day `YYYY-MM-DD`, years 0001 … 9999.
 fn is_date(text: &str) -> bool {
     let digits = |range: std::ops::Range<usize>| {
         text.get(range).is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()))
@@ -174,9 +162,9 @@ fn is_date(text: &str) -> bool {
         && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() >= 1)
 }
 
-/// A UUID in its hyphenated form, either case; not the braced, URN or bare spellings that the `uuid` crate also takes.
-pub fn uuid(text: &str) -> Option<Uuid> {
-    if text.len() == 36 { Uuid::try_parse(text).ok() } else { None }
+/// A UUID with hyphens, in either case. Other forms that the `uuid` crate accepts have other lengths.
+pub(crate) fn uuid(text: &str) -> Option<Uuid> {
+    if text.len() == UUID_LEN { Uuid::try_parse(text).ok() } else { None }
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Strict JSON, its canonical form and the request fingerprint.
 //!
-//! Promises: [`parse`] takes exactly one JSON value with unique member names, no lone surrogate, no NUL, and numbers
-//! that are integers within ±(2^53−1); `6`, `6.0` and `6e0` come out as the same value. What it refuses never
-//! reaches a hash or the database.
-//! Relies on serde_json's `float_roundtrip` (without it 9007199254740991.0 is read as a neighbour) and on its
-//! recursion limit of 128.
+//! Promises: [`parse`] accepts exactly one JSON value with unique member names, no lone surrogate, no U+0000, and only
+//! integers within ±(2^53−1); `6`, `6.0` and `6e0` are the same value. What it refuses is never hashed or stored.
+//! Relies on: serde_json's feature `float_roundtrip` (without it 9007199254740991.0 is read as a neighbouring integer) and
+//! its recursion limit of 128.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,22 +13,19 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// 2^53−1, the largest integer that every JSON reader agrees on.
-pub const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
+/// 2^53−1, the largest integer that every JSON parser reads exactly (RFC 8259 section 6).
+pub(crate) const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
-/// One thing wrong with a body: a JSON Pointer (RFC 6901; empty for the whole body) and a sentence for people.
+/// One mistake in a request, as it is answered in `errors`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct BodyError {
-    /// Where, as a JSON Pointer.
+    /// A JSON Pointer (RFC 6901), empty for the whole body; of a query, the parameter's name.
     pub path: String,
-    /// What, as a sentence.
+    /// What is wrong there, for people.
     pub message: String,
 }
 
-/// Reads one strict JSON value.
-///
-/// # Errors
-/// The first thing that is wrong, with its place.
+/// Reads one strict JSON value, or returns the first mistake.
 pub fn parse(bytes: &[u8]) -> Result<Value, BodyError> {
     let place = Rc::new(RefCell::new(Vec::new()));
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -42,13 +38,13 @@ pub fn parse(bytes: &[u8]) -> Result<Value, BodyError> {
     })
 }
 
-/// RFC 8785 (JCS) bytes of a value that [`parse`] returned.
+/// The RFC 8785 (JCS) form of a value that [`parse`] returned.
 pub fn canonical(value: &Value) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(value).expect("strings and safe integers always have a canonical form")
 }
 
-/// SHA-256 over method, decoded path, base version (empty where there is none) and canonical body. Lengths stand in
-/// front of the parts, so that no two requests run together.
+/// SHA-256 over method, path, base version (empty if there is none) and canonical body, each preceded by its length, so that
+/// different requests never give the same bytes.
 pub fn fingerprint(method: &str, path: &str, base_version: &str, body: &Value) -> [u8; 32] {
     let canonical = canonical(body);
     let mut hash = Sha256::new();
@@ -63,7 +59,7 @@ fn pointer(place: &[String]) -> String {
     place.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
-/// Builds a [`Value`] while checking; `place` is where it stands, left as it is when an error stops the walk.
+/// Builds a [`Value`] and checks it; `place` is the current position, which after an error is that of the mistake.
 struct Strict {
     place: Rc<RefCell<Vec<String>>>,
 }
@@ -73,7 +69,7 @@ impl Strict {
         Self { place: Rc::clone(&self.place) }
     }
 
-    fn text<E: serde::de::Error>(text: &str) -> Result<(), E> {
+    fn check_text<E: serde::de::Error>(text: &str) -> Result<(), E> {
         if text.contains('\0') { Err(E::custom("U+0000 is not allowed in names or values")) } else { Ok(()) }
     }
 }
@@ -101,7 +97,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        Self::text(value)?;
+        Self::check_text(value)?;
         Ok(Value::String(value.to_owned()))
     }
 
@@ -146,9 +142,9 @@ impl<'de> Visitor<'de> for Strict {
         let mut members = Map::new();
         while let Some(name) = map.next_key::<String>()? {
             self.place.borrow_mut().push(name.clone());
-            Self::text(&name)?;
+            Self::check_text(&name)?;
             if members.contains_key(&name) {
-                return Err(A::Error::custom("this member stands here twice"));
+                return Err(A::Error::custom("this member appears twice"));
             }
             let value = map.next_value_seed(self.inside())?;
             members.insert(name, value);
@@ -164,7 +160,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn spellings_of_one_integer_are_one_value() {
+    fn all_notations_of_an_integer_are_one_value() {
         for text in ["6", "6.0", "6e0", "0.6e1", "600e-2"] {
             assert_eq!(parse(text.as_bytes()), Ok(json!(6)), "{text}");
         }
@@ -173,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_refused_with_its_place() {
+    fn what_two_parsers_could_read_differently_is_refused_with_its_place() {
         for (text, path) in [
             (r#"{"a":[1,{"b":2,"b":2}]}"#, "/a/1/b"),
             (r#"{"a":1,"\u0061":1}"#, "/a"),
@@ -198,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_is_the_one_of_the_first_day() {
-        // Golden: a library that starts to keep member order or number spelling must not change recorded hashes.
+    fn the_fingerprint_of_a_request_never_changes() {
+        // A library that starts to keep the order of members or the notation of numbers would change recorded hashes.
         let body = parse(
             br#"{"qty": 6.0, "skuId": "55555555-5555-5555-5555-000000000001", "note": "\u20ac\u00e9"}"#,
         );

@@ -1,8 +1,7 @@
-//! From an API Gateway event to a checked request, and from an answer or a problem to a response.
+//! Turns an API Gateway event into a checked request, and an answer or a problem into a response.
 //!
-//! Promises: what the contract says of credentials, JSON, query parameters and problem documents.
-//! May touch: `auth` looks up API keys in the database and fetches a JWKS; `query` sends one read. The parsers (`event`,
-//! `json`, `fields`, `jwt` but for its key set) and the renderer (`problem`) touch nothing.
+//! Promises: credentials, JSON, query parameters and problem documents are as `openapi.yaml` says.
+//! May touch: `auth` looks up API keys in the database; `jwt` fetches a JWKS; `query` sends one read. The others touch nothing.
 
 pub mod auth;
 pub mod event;

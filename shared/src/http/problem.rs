@@ -1,33 +1,28 @@
-//! Problems that are not recorded under a key: decided before the claim, or by the lack of a database. The one place
-//! that maps them to statuses. (Refusals decided under a lock are rendered by `holdfast.record`.)
+//! Problems that are not recorded under an idempotency key: found before the claim, or caused by the database. Refusals
+//! decided under a lock are rendered by `holdfast.record`.
 //!
-//! Causes are logged, never answered: no SQL, no secret and no chain of errors leaves in a response.
+//! Promises: causes are logged and never answered; no SQL, secret or chain of errors is in a response.
 
 use serde_json::{Map, Value, json};
 
 use crate::db::connection::{DbError, is_unavailable};
 use crate::http::json::BodyError;
 
-/// An RFC 9457 problem: `type`, `title`, `status`, `detail`, the stable code `error`, and members of its own.
+/// An RFC 9457 problem document.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// HTTP status.
+    /// HTTP status code.
     pub status: u16,
-    /// Stable code, also the end of `type`.
+    /// Stable error code, also the last part of `type`.
     pub error: &'static str,
-    /// What this code always means.
-    pub title: &'static str,
-    /// What to do about it this time.
-    pub detail: String,
-    /// Further members.
-    pub members: Map<String, Value>,
-    /// Further headers (lower-case name, value).
-    pub headers: Vec<(&'static str, String)>,
+    title: &'static str,
+    detail: String,
+    members: Map<String, Value>,
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
-/// `Retry-After` of "in use", in seconds: a little less than the 15 s after which a dead attempt is surely gone.
+/// `Retry-After` of "in use". The transaction of a dead attempt ends within 15 s, so about three retries are enough.
 const IN_USE_RETRY_SECS: u32 = 5;
-/// `Retry-After` of "unavailable", in seconds.
 const UNAVAILABLE_RETRY_SECS: u32 = 2;
 
 impl Problem {
@@ -40,8 +35,8 @@ impl Problem {
         self
     }
 
-    /// 401: no credential, a bad one, or a user who is not there.
-    pub fn unauthenticated() -> Self {
+    /// Also for an unknown user.
+    pub(crate) fn unauthenticated() -> Self {
         let mut problem = Self::new(
             401,
             "unauthenticated",
@@ -52,40 +47,37 @@ impl Problem {
         problem
     }
 
-    /// 403: the credential lacks a scope.
-    pub fn forbidden(scope: &str) -> Self {
+    pub(crate) fn forbidden(scope: &str) -> Self {
         Self::new(403, "forbidden", "Not allowed", format!("This needs the scope {scope}."))
     }
 
-    /// 404 for a path id of the wrong form and for routes that do not exist.
+    /// 404: no such route, or an id in the path has the wrong form.
     pub fn not_found() -> Self {
         Self::new(404, "not_found", "Not found", "There is nothing at this address.")
     }
 
-    /// 404 for an order id of the wrong form; the same words as `holdfast.promise` uses for an unknown order.
-    pub fn order_not_found() -> Self {
+    /// Worded as `holdfast.promise` words an unknown order.
+    pub(crate) fn order_not_found() -> Self {
         Self::new(404, "order_not_found", "No such order", "There is no order with this id.")
     }
 
-    /// 405 where the address exists for other methods.
-    pub fn method_not_allowed(allow: &str) -> Self {
+    pub(crate) fn method_not_allowed(allow: &str) -> Self {
         let mut problem = Self::new(405, "method_not_allowed", "Method not allowed", format!("Use {allow}."));
         problem.headers.push(("allow", allow.into()));
         problem
     }
 
-    /// 401: a webhook whose signature is missing, wrong or stale. Nothing was parsed or stored.
+    /// 401: a webhook's signature is missing, wrong or too old. Nothing was parsed or stored.
     pub fn bad_signature() -> Self {
         Self::new(
             401,
             "bad_signature",
-            "The signature does not hold",
+            "The signature is not valid",
             "Sign the raw body with a live secret, and with the time of this attempt where one is signed.",
         )
     }
 
-    /// 413: over 1 MiB.
-    pub fn body_too_large() -> Self {
+    pub(crate) fn body_too_large() -> Self {
         Self::new(
             413,
             "body_too_large",
@@ -94,30 +86,27 @@ impl Problem {
         )
     }
 
-    /// 400: the `Idempotency-Key` header is missing or malformed.
-    pub fn key_invalid(detail: &'static str) -> Self {
+    pub(crate) fn key_invalid(detail: &'static str) -> Self {
         Self::new(400, "idempotency_key_invalid", "Missing or malformed Idempotency-Key", detail)
     }
 
-    /// 400: the body is not what the route takes.
+    /// 400: the body is not valid JSON or not what the route expects.
     pub fn invalid_body(errors: &[BodyError]) -> Self {
         Self::new(
             400,
             "invalid_body",
             "The body is not valid",
-            "Mend what errors names and send it again; the key is still unused.",
+            "Correct what errors lists and send it again; the key is still unused.",
         )
         .with_errors(errors)
     }
 
-    /// 400: a query parameter is not what the route takes.
-    pub fn invalid_query(errors: &[BodyError]) -> Self {
-        Self::new(400, "invalid_query", "A query parameter is not valid", "Mend what errors names.")
+    pub(crate) fn invalid_query(errors: &[BodyError]) -> Self {
+        Self::new(400, "invalid_query", "A query parameter is not valid", "Correct what errors lists.")
             .with_errors(errors)
     }
 
-    /// 428: a save must name the version it was made on.
-    pub fn version_required() -> Self {
+    pub(crate) fn version_required() -> Self {
         Self::new(
             428,
             "version_required",
@@ -126,8 +115,7 @@ impl Problem {
         )
     }
 
-    /// 400: `If-Match` and `baseVersion` name different versions.
-    pub fn version_mismatch() -> Self {
+    pub(crate) fn version_mismatch() -> Self {
         Self::new(
             400,
             "version_mismatch",
@@ -136,8 +124,7 @@ impl Problem {
         )
     }
 
-    /// 422: the key belongs to another request.
-    pub fn key_reused() -> Self {
+    pub(crate) fn key_reused() -> Self {
         Self::new(
             422,
             "idempotency_key_reused",
@@ -146,8 +133,7 @@ impl Problem {
         )
     }
 
-    /// 409: the same request is running right now.
-    pub fn key_in_use() -> Self {
+    pub(crate) fn key_in_use() -> Self {
         let mut problem = Self::new(
             409,
             "idempotency_key_in_use",
@@ -158,8 +144,7 @@ impl Problem {
         problem
     }
 
-    /// 503: the database is busy or away; nothing was changed.
-    pub fn unavailable() -> Self {
+    pub(crate) fn unavailable() -> Self {
         let mut problem = Self::new(
             503,
             "unavailable",
@@ -170,18 +155,16 @@ impl Problem {
         problem
     }
 
-    /// 500: a mistake of ours; nothing was changed.
-    pub fn internal() -> Self {
+    pub(crate) fn internal() -> Self {
         Self::new(
             500,
             "internal",
             "An unexpected failure",
-            "Nothing was changed. Repeat the request with the same key; if it fails again, tell us the x-request-id.",
+            "Nothing was changed. Repeat the request with the same key; if it fails again, report the x-request-id.",
         )
     }
 
-    /// The document's bytes.
-    pub fn body(&self) -> Vec<u8> {
+    pub(crate) fn body(&self) -> Vec<u8> {
         let mut document = json!({
             "type": format!("urn:holdfast:problem:{}", self.error),
             "title": self.title,

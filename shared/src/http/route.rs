@@ -1,5 +1,6 @@
-//! One table of routes per function: method, pattern, who may call it, handler. The table gives dispatch, 405 with `Allow`,
-//! and the path that a key's fingerprint covers. Touches nothing.
+//! Routing by one table per function: method, path pattern, access, handler.
+//!
+//! Promises: 404, or 405 with `Allow`, for what is not in the table; one canonical path per request for the fingerprint.
 
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
@@ -9,34 +10,34 @@ use crate::http::event::{Answer, Incoming};
 use crate::http::fields::uuid;
 use crate::http::problem::Problem;
 
-/// Answers a request of one route.
+/// Answers a request of a route.
 pub type Handler<S> = for<'a> fn(&'a S, &'a Matched<'a>) -> BoxFuture<'a, Result<Answer, Problem>>;
 
 /// Who may call a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A caller whose credential holds this scope.
+    /// Callers whose credential has this scope.
     Scope(Scope),
-    /// A sender whose signature holds.
+    /// Senders that sign the body; the handler verifies the signature.
     Signature,
-    /// Anybody.
+    /// Everyone, without a credential.
     Open,
 }
 
-/// One route of a function whose sandbox's state is `S`.
+/// A row of the table; `S` is the state that handlers get.
 pub struct Route<S> {
-    /// The method, in upper case.
+    /// The HTTP method in upper case.
     pub method: &'static str,
-    /// The path; a segment in braces is a parameter, whose name says what it holds (see [`Matched::path`]).
+    /// The path; a segment in braces is a parameter, and its name determines its form (see [`Matched::path`]).
     pub pattern: &'static str,
-    /// Who may call it.
+    /// What a caller needs.
     pub access: Access,
-    /// Answers it.
+    /// Answers the requests.
     pub handler: Handler<S>,
 }
 
 impl<S> Route<S> {
-    /// A route of the table.
+    /// For tables of constants.
     pub const fn new(
         method: &'static str,
         pattern: &'static str,
@@ -50,84 +51,76 @@ impl<S> Route<S> {
 /// A request and the route that it matched.
 #[derive(Debug)]
 pub struct Matched<'r> {
-    /// The request.
+    /// The request as received.
     pub incoming: &'r Incoming,
-    /// Who may call this route.
+    /// Of the route.
     pub access: Access,
-    /// The route's pattern.
+    /// Of the route.
     pub pattern: &'static str,
 }
 
 impl Matched<'_> {
-    /// The path as it is fingerprinted: the pattern with each parameter in its one canonical form.
-    ///
-    /// # Errors
-    /// 404 where a parameter has the wrong form: `order_not_found` for an order's id, else `not_found`.
+    /// The path for the fingerprint: the pattern with each parameter in its canonical form. 404 if a parameter has the
+    /// wrong form: `order_not_found` for an order's id, else `not_found`.
     pub fn path(&self) -> Result<String, Problem> {
         let mut path = String::new();
         for (expected, sent) in self.pattern.split('/').skip(1).zip(&self.incoming.segments) {
             path.push('/');
-            match parameter(expected) {
+            match parameter_name(expected) {
                 None => path.push_str(expected),
                 Some("accountId") => path.push_str(sent),
                 Some("outboxId") => {
                     path.push_str(&outbox_id(sent).ok_or_else(Problem::not_found)?.to_string())
                 }
-                Some(name) => path.push_str(&uuid(sent).ok_or_else(|| missing(name))?.to_string()),
+                Some(name) => path.push_str(&uuid(sent).ok_or_else(|| not_found(name))?.to_string()),
             }
         }
         Ok(path)
     }
 
-    /// A parameter that is a UUID.
-    ///
-    /// # Errors
-    /// As [`Matched::path`].
+    /// A parameter that is a UUID; 404 as [`Matched::path`].
     pub fn id(&self, name: &str) -> Result<Uuid, Problem> {
-        uuid(self.text(name)).ok_or_else(|| missing(name))
+        uuid(self.text(name)).ok_or_else(|| not_found(name))
     }
 
-    /// The parameter `{outboxId}`: a bigint in decimal.
-    ///
-    /// # Errors
-    /// As [`Matched::path`].
+    /// The parameter `{outboxId}`; 404 as [`Matched::path`].
     pub fn outbox_id(&self) -> Result<i64, Problem> {
         outbox_id(self.text("outboxId")).ok_or_else(Problem::not_found)
     }
 
-    /// A parameter as it was sent, decoded; empty where the pattern has none of this name.
+    /// A parameter as sent, decoded; empty if the pattern has no such parameter.
     pub fn text(&self, name: &str) -> &str {
         let mut segments = self.pattern.split('/').skip(1).zip(&self.incoming.segments);
-        segments.find(|(expected, _)| parameter(expected) == Some(name)).map_or("", |(_, sent)| sent)
+        segments.find(|(expected, _)| parameter_name(expected) == Some(name)).map_or("", |(_, sent)| sent)
     }
 
-    /// The query's parameters.
+    /// Decoded query parameters in order.
     pub fn query(&self) -> &[(String, String)] {
         &self.incoming.query
     }
 }
 
-/// The name of a parameter; none for a literal segment.
-fn parameter(segment: &str) -> Option<&str> {
+fn parameter_name(segment: &str) -> Option<&str> {
     segment.strip_prefix('{')?.strip_suffix('}')
 }
 
-fn missing(parameter: &str) -> Problem {
+fn not_found(parameter: &str) -> Problem {
     if parameter == "orderId" { Problem::order_not_found() } else { Problem::not_found() }
 }
 
-/// An event's id: a bigint in decimal.
-pub fn outbox_id(text: &str) -> Option<i64> {
+/// Parses the id of an outbox row: a bigint in decimal.
+pub(crate) fn outbox_id(text: &str) -> Option<i64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    // Leading zeros would be a second form of one path.
+    // With leading zeros one row would have several paths, hence several fingerprints.
     (digits && (text.len() == 1 || !text.starts_with('0'))).then(|| text.parse().ok()).flatten()
 }
 
-/// Answers a request by the handler of its route.
-///
-/// # Errors
-/// 404 where no pattern fits; 405 with `Allow` where one does, for other methods; what the handler refuses.
-pub async fn dispatch<S>(state: &S, routes: &[Route<S>], incoming: &Incoming) -> Result<Answer, Problem> {
+/// Calls the handler of the request's route: 404 if no pattern fits; 405 with `Allow` if one does, but for other methods.
+pub(crate) async fn dispatch<S>(
+    state: &S,
+    routes: &[Route<S>],
+    incoming: &Incoming,
+) -> Result<Answer, Problem> {
     let route = find(routes, incoming)?;
     let matched = Matched { incoming, access: route.access, pattern: route.pattern };
     (route.handler)(state, &matched).await
@@ -135,7 +128,7 @@ pub async fn dispatch<S>(state: &S, routes: &[Route<S>], incoming: &Incoming) ->
 
 fn find<'t, S>(routes: &'t [Route<S>], incoming: &Incoming) -> Result<&'t Route<S>, Problem> {
     let mut fitting: Vec<&Route<S>> = routes.iter().filter(|route| fits(route.pattern, incoming)).collect();
-    // `/outbox/requeue` is more specific than `/outbox/{outboxId}`.
+    // Fewest parameters first: `/outbox/requeue` is more specific than `/outbox/{outboxId}`.
     fitting.sort_by_key(|route| route.pattern.matches('{').count());
     if let Some(route) = fitting.iter().find(|route| route.method == incoming.method.as_str()) {
         return Ok(route);
@@ -148,5 +141,5 @@ fn find<'t, S>(routes: &'t [Route<S>], incoming: &Incoming) -> Result<&'t Route<
 fn fits(pattern: &str, incoming: &Incoming) -> bool {
     let expected: Vec<&str> = pattern.split('/').skip(1).collect();
     expected.len() == incoming.segments.len()
-        && expected.iter().zip(&incoming.segments).all(|(e, sent)| parameter(e).is_some() || e == sent)
+        && expected.iter().zip(&incoming.segments).all(|(e, sent)| parameter_name(e).is_some() || e == sent)
 }

@@ -1,5 +1,8 @@
-//! What every endpoint function does around its own work: who is calling, may they, and is the request well formed, in
-//! the order the contract gives: credentials (401), scope (403), size (413), key (400), body (400).
+//! What every endpoint function does around its own work.
+//!
+//! Promises: checks in the order of the contract: credentials (401), scope (403), size (413), key (400), body (400); none of
+//! these refusals uses the key. Every request is answered within 6.5 s, logged and counted.
+//! Relies on: the claim or the read to check that the user exists, if the request passes all checks.
 
 use std::time::Duration;
 
@@ -20,41 +23,35 @@ use crate::idempotency::once::Call;
 use crate::idempotency::precondition::Precondition;
 use crate::runtime::config::{AuthConfig, ConfigError, DatabaseConfig};
 
-/// A sandbox's state: made once at cold start.
+/// A sandbox's state, built once at cold start.
 pub struct Endpoint {
-    /// Verifies credentials.
+    /// Verifies the credentials of requests.
     pub auth: Auth,
-    /// The one connection, in the role of the endpoint functions.
+    /// Connected as the role of the endpoint functions.
     pub db: Db,
 }
 
-/// All that a request may take, a credential's look-up included: "unavailable" is answered within 7 s.
+/// Limit for a whole request, authentication included: 503 must be answered within 7 s.
 const REQUEST_DEADLINE: Duration = Duration::from_millis(6_500);
 
-/// What a route makes of a body that is strict JSON.
+/// The content of a body, or every mistake in it.
 pub type Parsed<T> = Result<T, Vec<BodyError>>;
 
 impl Endpoint {
-    /// From parsed configuration.
-    ///
-    /// # Errors
-    /// A secret or an address that cannot be used.
+    /// Fails if the JWT secret or the database URL cannot be used.
     pub fn new(auth: &AuthConfig, database: &DatabaseConfig) -> Result<Self, ConfigError> {
         let db = Db::new(database).map_err(|_| ConfigError::new("APP_DATABASE_URL", "is wrong"))?;
         Ok(Self { auth: Auth::new(auth)?, db })
     }
 
-    /// From the environment, with the connection opened: the cold start of an endpoint function.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// Reads the environment and opens the connection.
     pub async fn cold_start() -> Result<Self, ConfigError> {
         let endpoint = Self::new(&AuthConfig::from_env()?, &DatabaseConfig::app()?)?;
         endpoint.db.warm().await;
         Ok(endpoint)
     }
 
-    /// Answers one request within [`REQUEST_DEADLINE`]: runs its work, logs it and renders its answer or refusal.
+    /// Runs `work`, logs and counts the result and renders it; 503 after the deadline.
     pub async fn respond(
         &self,
         incoming: &Incoming,
@@ -74,55 +71,50 @@ impl Endpoint {
         respond(result, &incoming.request_id)
     }
 
-    /// Serves one event by the function's table of routes; `state` is what its handlers get.
+    /// Routes one event and answers it; `state` is passed to the handlers.
     pub async fn serve<S>(&self, state: &S, routes: &[Route<S>], request: Request) -> Response<Body> {
         let incoming = Incoming::read(request);
         self.respond(&incoming, dispatch(state, routes, &incoming)).await
     }
 
-    /// Admits a keyed mutation: its call, and what `read` makes of its body.
-    ///
-    /// # Errors
-    /// The first refusal in the contract's order; none of them touches the key.
+    /// Checks a request that has an idempotency key; `read` reads its body.
     pub async fn mutation<T>(
         &self,
         request: &Matched<'_>,
         read: impl FnOnce(&Value) -> Parsed<T>,
     ) -> Result<(Call, T), Problem> {
-        self.admit(request, |body| {
+        self.check(request, |body| {
             Ok((read(body).map_err(|errors| Problem::invalid_body(&errors))?, String::new()))
         })
         .await
     }
 
-    /// Admits a save of a versioned document: `read` gives the command and the `baseVersion` of the body, if any.
-    ///
-    /// # Errors
-    /// As [`Endpoint::mutation`], then 428 and 400 of the version.
+    /// As [`Endpoint::mutation`], for a save of a versioned document. `read` also returns the body's `baseVersion`; then 428
+    /// `version_required` and 400 `version_mismatch`.
     pub async fn versioned_mutation<T>(
         &self,
         request: &Matched<'_>,
         read: impl FnOnce(&Value) -> Parsed<(T, Option<i64>)>,
     ) -> Result<(Call, (T, Precondition)), Problem> {
-        self.admit(request, |body| {
+        self.check(request, |body| {
             let (command, base_version) = read(body).map_err(|errors| Problem::invalid_body(&errors))?;
             let precondition = Precondition::read(&request.incoming.headers, base_version)?;
-            let fingerprinted = precondition.base_version();
+            let fingerprinted = precondition.fingerprinted();
             Ok(((command, precondition), fingerprinted))
         })
         .await
     }
 
-    async fn admit<T>(
+    async fn check<T>(
         &self,
         request: &Matched<'_>,
         read: impl FnOnce(&Value) -> Result<(T, String), Problem>,
     ) -> Result<(Call, T), Problem> {
         let incoming = request.incoming;
         let caller = self.auth.caller(incoming, &self.db).await?;
-        let checked = may(&caller, request.access).and_then(|()| {
+        let checked = check_scope(&caller, request.access).and_then(|()| {
             let path = request.path()?;
-            let body = sized(incoming)?;
+            let body = check_size(incoming)?;
             let key = key::read(&incoming.headers)?;
             let body = parse(body).map_err(|error| Problem::invalid_body(&[error]))?;
             let (command, base_version) = read(&body)?;
@@ -131,29 +123,30 @@ impl Endpoint {
                 command,
             ))
         });
-        self.after_credentials(&caller, checked).await
+        self.unknown_user_first(&caller, checked).await
     }
 
-    /// Answers a read.
-    ///
-    /// # Errors
-    /// 401, 403, 413, what `query` found, or what [`Query::answer`] did.
+    /// Answers a read: 401, 403, 413, then the refusals of `query` and of the database.
     pub async fn read(
         &self,
         request: &Matched<'_>,
         query: impl FnOnce(&Matched<'_>) -> Result<Query, Problem>,
     ) -> Result<Answer, Problem> {
         let caller = self.auth.caller(request.incoming, &self.db).await?;
-        let query = may(&caller, request.access).and_then(|()| {
-            sized(request.incoming)?;
+        let query = check_scope(&caller, request.access).and_then(|()| {
+            check_size(request.incoming)?;
             query(request)
         });
-        self.after_credentials(&caller, query).await?.answer(&self.db, &caller).await
+        self.unknown_user_first(&caller, query).await?.answer(&self.db, &caller).await
     }
 
-    /// An unknown user is 401 before anything else. The claim sees to that where the request is well formed; only a
-    /// refusal on the way there needs a look of its own.
-    async fn after_credentials<T>(&self, caller: &Caller, checked: Result<T, Problem>) -> Result<T, Problem> {
+    /// For an unknown user 401 takes precedence over every other refusal. If the request is well formed, the claim or the read
+    /// looks for the user; only a refusal before it needs its own query.
+    async fn unknown_user_first<T>(
+        &self,
+        caller: &Caller,
+        checked: Result<T, Problem>,
+    ) -> Result<T, Problem> {
         let problem = match checked {
             Ok(value) => return Ok(value),
             Err(problem) => problem,
@@ -167,13 +160,13 @@ impl Endpoint {
     }
 }
 
-fn may(caller: &Caller, access: Access) -> Result<(), Problem> {
+fn check_scope(caller: &Caller, access: Access) -> Result<(), Problem> {
     match access {
         Access::Scope(scope) if !caller.may(scope) => Err(Problem::forbidden(scope.name())),
         _ => Ok(()),
     }
 }
 
-fn sized(incoming: &Incoming) -> Result<&[u8], Problem> {
+fn check_size(incoming: &Incoming) -> Result<&[u8], Problem> {
     if incoming.body.len() > MAX_BODY_BYTES { Err(Problem::body_too_large()) } else { Ok(&incoming.body) }
 }

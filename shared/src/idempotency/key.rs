@@ -1,20 +1,16 @@
-//! The `Idempotency-Key` header: bare as Stripe and most clients send it, or a quoted structured-field String as the
-//! IETF draft has it. `"k"` and `k` are one key.
+//! The `Idempotency-Key` header: bare, as Stripe and most clients send it, or quoted, as the IETF draft defines it (a
+//! structured-field String). `"k"` and `k` are the same key.
 
 use http::HeaderMap;
 
 use crate::http::problem::Problem;
 
-/// The header's name.
-pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Longest key, in characters after unquoting.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Stripe's limit; counted after unquoting.
 const MAX_CHARS: usize = 255;
 
-/// The key of a request.
-///
-/// # Errors
-/// 400 `idempotency_key_invalid` with what to do.
-pub fn read(headers: &HeaderMap) -> Result<String, Problem> {
+/// Reads the key of a request: 400 `idempotency_key_invalid`.
+pub(crate) fn read(headers: &HeaderMap) -> Result<String, Problem> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let value = values
         .next()
@@ -27,10 +23,7 @@ pub fn read(headers: &HeaderMap) -> Result<String, Problem> {
     parse(text).map_err(Problem::key_invalid)
 }
 
-/// Unquotes and checks a header value.
-///
-/// # Errors
-/// A sentence that says what is wrong.
+/// Unquotes and checks a header value; the error is a sentence for the client.
 pub fn parse(value: &str) -> Result<String, &'static str> {
     let value = value.trim_matches([' ', '\t']);
     let key = if let Some(rest) = value.strip_prefix('"') { unquote(rest)? } else { bare(value)? };
@@ -43,7 +36,7 @@ pub fn parse(value: &str) -> Result<String, &'static str> {
 
 fn bare(value: &str) -> Result<String, &'static str> {
     if value.contains(',') {
-        // API Gateway joins a header that was sent twice with a comma.
+        // API Gateway joins the values of a repeated header with a comma.
         return Err("Idempotency-Key holds a comma: it was sent twice, or must be quoted.");
     }
     if value.bytes().all(|b| b.is_ascii_graphic() && b != b'"') {
@@ -53,7 +46,7 @@ fn bare(value: &str) -> Result<String, &'static str> {
     }
 }
 
-/// RFC 8941 section 4.2.5, behind the opening quote; nothing may follow the closing one (no parameters, no list).
+/// RFC 8941 section 4.2.5, after the opening quote. Nothing may follow the closing quote: no parameters, no list.
 fn unquote(rest: &str) -> Result<String, &'static str> {
     const BAD: &str = "Idempotency-Key is badly quoted; see RFC 8941 Strings.";
     let mut key = String::with_capacity(rest.len());
@@ -78,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_are_one_key() {
+    fn quoted_and_bare_are_one_key() {
         assert_eq!(parse(r#""k""#), parse("k"));
         assert_eq!(parse("  k\t"), Ok("k".into()));
         assert_eq!(parse(r#""a,b \"c\" \\""#), Ok(r#"a,b "c" \"#.into()));

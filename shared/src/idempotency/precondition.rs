@@ -1,5 +1,5 @@
-//! Versioned documents: nobody's edit is lost. A save names the version it was made on, as `baseVersion` in the body or
-//! as `If-Match`; the compare-and-swap itself is SQL (`holdfast.save_order`, `holdfast.save_style`).
+//! Optimistic concurrency: a save names the version that it is based on, as `baseVersion` in the body or as `If-Match`, so
+//! that no edit is lost. The compare-and-swap itself is SQL (`holdfast.save_order`, `holdfast.save_style`).
 
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -7,42 +7,37 @@ use serde_json::{Value, json};
 use crate::http::json::MAX_SAFE_INTEGER;
 use crate::http::problem::Problem;
 
-/// Versions a client may name.
-pub const VERSION_RANGE: std::ops::RangeInclusive<i64> = 1..=MAX_SAFE_INTEGER;
+pub(crate) const VERSION_RANGE: std::ops::RangeInclusive<i64> = 1..=MAX_SAFE_INTEGER;
 
-/// Which versions a save may replace.
+/// The versions that a save may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Precondition {
-    /// `If-Match: *`: whatever there is.
     any: bool,
-    /// Opaque texts of the strong tags.
+    /// Strong entity tags without quotes; a version is its own tag.
     tags: Vec<String>,
-    /// What a failure is answered with: 409 for `baseVersion`, 412 for `If-Match`.
+    /// Status if it fails: 409 for `baseVersion`, 412 for `If-Match`.
     status: u16,
-    /// The one version named, to be shown beside the current one.
+    /// The version named, if only one is; a refusal shows it beside the current one.
     yours: Option<i64>,
 }
 
 impl Precondition {
-    /// From `If-Match` and `baseVersion`, of which one must be there; both must agree.
-    ///
-    /// # Errors
-    /// 428 `version_required`, 400 `version_mismatch`; neither touches the key.
-    pub fn read(headers: &HeaderMap, base_version: Option<i64>) -> Result<Self, Problem> {
-        let if_match = if_match(headers);
-        match (if_match, base_version) {
+    /// Needs `If-Match` or `baseVersion`, or both if they agree: 428 `version_required`, 400 `version_mismatch`; both leave
+    /// the key unused.
+    pub(crate) fn read(headers: &HeaderMap, base_version: Option<i64>) -> Result<Self, Problem> {
+        match (read_if_match(headers), base_version) {
             (None, None) => Err(Problem::version_required()),
             (None, Some(version)) => {
                 Ok(Self { any: false, tags: vec![version.to_string()], status: 409, yours: Some(version) })
             }
-            (Some(Matching { any, tags }), None) => {
+            (Some(IfMatch { any, tags }), None) => {
                 let yours = match tags.as_slice() {
                     [only] => only.parse().ok(),
                     _ => None,
                 };
                 Ok(Self { any, tags, status: 412, yours })
             }
-            (Some(Matching { any, tags }), Some(version)) => {
+            (Some(IfMatch { any, tags }), Some(version)) => {
                 let version_tag = version.to_string();
                 if !any && !tags.contains(&version_tag) {
                     return Err(Problem::version_mismatch());
@@ -52,41 +47,40 @@ impl Precondition {
         }
     }
 
-    /// The base version as part of the request's fingerprint.
-    pub fn base_version(&self) -> String {
+    pub(crate) fn fingerprinted(&self) -> String {
         if self.any { "*".into() } else { self.tags.join("\n") }
     }
 
-    /// As `holdfast.matches` takes it.
-    pub fn to_json(&self) -> Value {
+    /// The argument of `holdfast.matches`.
+    pub(crate) fn to_json(&self) -> Value {
         json!({"any": self.any, "tags": self.tags, "status": self.status, "yours": self.yours})
     }
 }
 
-/// What an `If-Match` header says; malformed or weak only: no tag, which matches nothing.
+/// An `If-Match` header. If it is malformed or has only weak tags, `tags` is empty and matches no version.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Matching {
+struct IfMatch {
     any: bool,
     tags: Vec<String>,
 }
 
-fn if_match(headers: &HeaderMap) -> Option<Matching> {
+fn read_if_match(headers: &HeaderMap) -> Option<IfMatch> {
     let lines: Vec<_> = headers.get_all(http::header::IF_MATCH).iter().collect();
     if lines.is_empty() {
         return None;
     }
-    // Lines of one field are one list (RFC 9110, 5.3).
+    // Several lines of one field are one list (RFC 9110 section 5.3).
     let joined: Option<Vec<&str>> = lines.iter().map(|line| line.to_str().ok()).collect();
     let joined = joined.map(|lines| lines.join(","));
-    Some(joined.as_deref().and_then(parse).unwrap_or_default())
+    Some(joined.as_deref().and_then(parse_if_match).unwrap_or_default())
 }
 
-/// RFC 9110, 13.1.1: `*` or a list of entity tags; `None` where it is malformed. Weak tags are read and dropped, since
-/// If-Match compares strongly.
-fn parse(text: &str) -> Option<Matching> {
+/// `*` or a list of entity tags; `None` if malformed. Weak tags are dropped, since `If-Match` compares strongly (RFC 9110
+/// section 13.1.1).
+fn parse_if_match(text: &str) -> Option<IfMatch> {
     let mut rest = text.trim_matches([' ', '\t']);
     if rest == "*" {
-        return Some(Matching { any: true, tags: Vec::new() });
+        return Some(IfMatch { any: true, tags: Vec::new() });
     }
     let mut tags = Vec::new();
     let mut found = false;
@@ -110,7 +104,7 @@ fn parse(text: &str) -> Option<Matching> {
             return None;
         }
     }
-    found.then_some(Matching { any: false, tags })
+    found.then_some(IfMatch { any: false, tags })
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! What needs a person: signed events that could not be processed, and units that are promised but not there.
+//! What needs a person: signed events that could not be processed (exceptions), and promised units that are missing
+//! (shortfalls).
 //!
-//! Promises: a retry runs the kept event through the very code that receives one, in one transaction, and moves only what
-//! was not moved before; nothing here is decided outside a lock.
-//! Relies on: `migrations/functions/operations/exceptions.sql`, and `idempotency::once` around each change.
+//! Promises: a retry runs the kept event through the code that receives events, in one transaction, and moves only what was
+//! not moved before; every decision is made under a lock.
+//! Relies on: `migrations/functions/7_operations/exceptions.sql`; `idempotency::once` around each change.
 
 use serde_json::{Value, json};
 use sqlx::{PgConnection, Row};
@@ -16,25 +17,15 @@ use crate::idempotency::endpoint::Parsed;
 use crate::idempotency::once::Call;
 use crate::webhooks::inbox;
 
-/// Characters of the note that settles a shortfall.
-const MAX_NOTE: usize = 2_000;
+const NOTE_MAX_CHARS: usize = 2_000;
 
-/// `GET /admin/exceptions?state=open|resolved`, newest first; without `state` all of them. Items:
-/// `{"id","provider","eventId","topic","reason","waitsFor","attempts","receivedAt","lastTriedAt","resolvedAt",
-/// "resolvedBy","redactedAt","sizeBytes","excerpt"}`; `excerpt` is the beginning of the raw body, bytes that are not ASCII as
-/// `\ooo`.
-///
-/// # Errors
-/// 400 `invalid_query`, every wrong parameter named.
+/// `GET /admin/exceptions?state=open|resolved`, newest first; without `state` all: 200; 400 `invalid_query`. An item's
+/// `excerpt` is the beginning of the raw body, with bytes that are not ASCII as `\ooo`.
 pub fn exceptions(query: &[(String, String)]) -> Result<Query, Problem> {
     list("inbox_exception", &["open", "resolved"], query)
 }
 
-/// `GET /admin/shortfalls?state=open|settled`, newest first; without `state` all of them. Items:
-/// `{"id","skuId","code","qty","cause","openedAt","updatedAt","settledAt","settledBy","note","unbooked"}`.
-///
-/// # Errors
-/// 400 `invalid_query`, every wrong parameter named.
+/// `GET /admin/shortfalls?state=open|settled`, newest first; without `state` all: 200; 400 `invalid_query`.
 pub fn shortfalls(query: &[(String, String)]) -> Result<Query, Problem> {
     list("shortfall", &["open", "settled"], query)
 }
@@ -46,9 +37,6 @@ fn list(table: &'static str, states: &[&'static str], query: &[(String, String)]
 }
 
 /// Reads the body of a settlement, `{"note"}`: 1 … 2,000 characters.
-///
-/// # Errors
-/// Every mistake, each with its place.
 pub fn read_note(body: &Value) -> Parsed<String> {
     let mut errors = Vec::new();
     let mut note = None;
@@ -56,7 +44,10 @@ pub fn read_note(body: &Value) -> Parsed<String> {
         if !fields.has("note") {
             fields.wrong("note", "is required", &mut errors);
         }
-        note = fields.nullable_text("note", MAX_NOTE, &mut errors).and_then(Value::as_str).map(str::to_owned);
+        note = fields
+            .nullable_text("note", NOTE_MAX_CHARS, &mut errors)
+            .and_then(Value::as_str)
+            .map(str::to_owned);
         if errors.is_empty() && note.as_ref().is_none_or(|note| note.trim().is_empty()) {
             fields.wrong("note", "must say something", &mut errors);
         }
@@ -68,13 +59,9 @@ pub fn read_note(body: &Value) -> Parsed<String> {
     }
 }
 
-/// The work of `POST /admin/exceptions/{id}/retry` (body `{}`), for `idempotency::once_with`: runs the kept event once
-/// more. 200 with the exception as it then stands (`resolvedAt` null and a new `reason` where it still cannot be processed;
-/// `excerpt` null, since answers are recorded and a person may have to be erased); 404 `not_found`; 409
-/// `exception_resolved`.
-///
-/// # Errors
-/// What a statement reports; nothing was changed then.
+/// Processes a kept event once more, inside `idempotency::once_with`: 200 with the exception as it is then (`resolvedAt`
+/// null and a new `reason` where it failed again); 404; 409 `exception_resolved`. `excerpt` is null here, since answers are
+/// recorded and personal data must stay erasable.
 pub async fn retry(connection: &mut PgConnection, call: &Call, id: &Uuid) -> Result<Outcome, sqlx::Error> {
     let named = |function| call.caller.named_in(Statement::new(function, json!({"id": id})));
     let kept = send(connection, named("holdfast.exception_to_retry").sql()).await?;
@@ -88,8 +75,8 @@ pub async fn retry(connection: &mut PgConnection, call: &Call, id: &Uuid) -> Res
     outcome(connection, &named("holdfast.retry_exception").with("delivery", delivery)).await
 }
 
-/// Closes a shortfall: 200 with it; `unbooked` is what the position still carries too many, since it is promised: booked as
-/// soon as ATS covers it. 404 `not_found`; 409 `shortfall_settled`.
+/// Closes a shortfall: 200 with it; 404; 409 `shortfall_settled`. `unbooked` counts units that are gone but still in the
+/// position, because they are promised: they are booked out as soon as ATS covers them.
 pub fn settle(id: Uuid, note: &str) -> Statement {
     Statement::new("holdfast.settle_shortfall", json!({"id": id, "note": note}))
 }

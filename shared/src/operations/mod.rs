@@ -1,7 +1,7 @@
-//! What an operator sees and does: destinations, events of the outbox, exceptions and shortfalls.
+//! What an operator sees and changes: destinations, outbox rows, exceptions, shortfalls.
 //!
-//! Promises: only the caller's own tenant is seen or changed; every change leaves a line of audit in its transaction.
-//! May touch: the open transaction that `idempotency` hands over, or one read. Commits nothing.
+//! Promises: a caller sees and changes only its own tenant; each change is audited in the same transaction.
+//! May touch: the database, in the transaction that `idempotency` opens or by one read. Commits nothing.
 
 pub mod destinations;
 pub mod exceptions;

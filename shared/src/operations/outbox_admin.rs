@@ -1,8 +1,8 @@
-//! The outbox as a person sees it: lists, one event with all that is known of it, sending again, setting aside.
+//! The outbox for an operator: list, one event with its history, requeue, discard.
 //!
-//! Promises: only the caller's own tenant is seen or touched; whatever is done is audited in the same transaction; an
-//! event that is sent again keeps its id, and is sent once however often the button is pressed.
-//! Relies on: `migrations/functions/41_outbox_admin.sql`, and [`crate::idempotency::once::once`] around each deed.
+//! Promises: each change is audited in the same transaction; a requeued event keeps its id and is sent once, however often
+//! the button is pressed.
+//! Relies on: `migrations/functions/7_operations/outbox_admin.sql`; [`crate::idempotency::once::once`] around each change.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,21 +14,17 @@ use crate::http::query::{Parameters, Query};
 use crate::http::route::outbox_id;
 use crate::idempotency::endpoint::Parsed;
 
-/// Where an event may be.
+/// States of an event at one destination, as people see them.
 pub const STATES: [&str; 4] = ["pending", "dead", "delivered", "discarded"];
-/// Rows that one requeue by filter sends back at most: some seconds' work.
+/// Most rows of one requeue by filter: some seconds of work within a request's time.
 const REQUEUE_MAX: u32 = 20_000;
-/// Characters of the reason of a discard.
 const REASON_MAX_CHARS: usize = 2_000;
-/// 0001-01-01: years before it have another spelling there.
+/// 0001-01-01: PostgreSQL writes earlier years in another form (BC).
 const YEAR_ONE_SECS: i64 = -62_135_596_800;
-/// Characters of an event type in a filter: more than any has.
+/// More than any event type has.
 const TYPE_MAX_CHARS: usize = 100;
 
-/// `GET /admin/outbox?state=&destination=&type=&from=&to=`, newest first.
-///
-/// # Errors
-/// 400 `invalid_query`, every wrong parameter named.
+/// `GET /admin/outbox?state=&destination=&type=&from=&to=`, newest first: 200; 400 `invalid_query`.
 pub fn list(query: &[(String, String)]) -> Result<Query, Problem> {
     let mut parameters = Parameters::new(query);
     let page =
@@ -42,12 +38,12 @@ pub fn list(query: &[(String, String)]) -> Result<Query, Problem> {
     parameters.finish(Query::list("outbox", &page, filters))
 }
 
-/// One event with its payload and history.
+/// One event with its payload and history: 200; 404.
 pub fn event(id: i64) -> Query {
     Query::new("holdfast.read_outbox", json!({"id": id}))
 }
 
-/// Backlog, age and dead letters, in all and per destination.
+/// Pending rows, age of the oldest and dead letters, in all and per destination.
 pub fn health() -> Query {
     Query::new("holdfast.outbox_health", json!({}))
 }
@@ -57,18 +53,14 @@ fn is_type(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_'))
 }
 
-/// A time, in the one spelling that PostgreSQL surely reads.
+/// Reads a time and renders it in UTC, a form that PostgreSQL reads without settings.
 fn instant(text: &str) -> Option<String> {
-    // A plus that was not encoded arrives as a space.
+    // In a query string an unencoded plus arrives as a space.
     let at: Timestamp = text.replace(' ', "+").parse().ok()?;
     (at.as_second() >= YEAR_ONE_SECS).then(|| at.to_string())
 }
 
-/// Reads the body of a requeue by filter: `{"state"?,"destination"?,"type"?,"from"?,"to"?}`; without `state` the dead
-/// letters.
-///
-/// # Errors
-/// Every mistake, each with its place.
+/// Reads the body of a requeue by filter, `{"state"?,"destination"?,"type"?,"from"?,"to"?}`; without `state`: dead letters.
 pub fn read_filter(body: &Value) -> Parsed<Value> {
     let mut errors = Vec::new();
     let mut filter = json!({"state": "dead"});
@@ -92,10 +84,7 @@ pub fn read_filter(body: &Value) -> Parsed<Value> {
     if errors.is_empty() { Ok(filter) } else { Err(errors) }
 }
 
-/// Reads the body of a discard: `{"reason"}`, 1 … 2,000 characters.
-///
-/// # Errors
-/// Every mistake, each with its place.
+/// Reads the body of a discard, `{"reason"}`: 1 … 2,000 characters.
 pub fn read_reason(body: &Value) -> Parsed<String> {
     let mut errors = Vec::new();
     let mut reason = None;
@@ -115,17 +104,18 @@ pub fn read_reason(body: &Value) -> Parsed<String> {
     }
 }
 
-/// Sends one dead or delivered event again: 200; 404, 409 `outbox_state`.
+/// Makes one dead or delivered event due again, with all its attempts: 200; 404; 409 `outbox_state`.
 pub fn requeue(id: i64) -> Statement {
     Statement::new("holdfast.requeue_one", json!({"id": id}))
 }
 
-/// Sends all that a filter finds again: 200 `{"requeued":n}`; 409 `outbox_state`.
+/// Makes all events of a filter due again: 200 `{"requeued":n}`; 409 `outbox_state`.
 pub fn requeue_all(filter: &Value) -> Statement {
     Statement::new("holdfast.requeue_many", json!({"filter": filter, "limit": REQUEUE_MAX}))
 }
 
-/// Sets one pending or dead event aside for good: 200; 404, 409 `outbox_state`.
+/// Ends one pending or dead event without delivery, though an attempt under way may still arrive: 200; 404; 409
+/// `outbox_state`.
 pub fn discard(id: i64, reason: &str) -> Statement {
     Statement::new("holdfast.discard_one", json!({"id": id, "reason": reason}))
 }

@@ -4,22 +4,23 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Busy sandboxes never pay for the sign of life; NAT gateways and load balancers drop idle flows after 350 s or so.
+/// Below the 350 s after which AWS NAT gateways and load balancers drop idle flows; above the pauses of a busy sandbox.
 const IDLE_CHECK_SECS: u64 = 30;
+/// The output size of SHA-256: RFC 7518 section 3.2 demands at least that of an HS256 key.
+const MIN_SECRET_BYTES: usize = 32;
 
 /// How the database is reached.
 #[derive(Clone, Debug)]
 pub struct DatabaseConfig {
     /// `postgres://…` with the role's user and password.
     pub url: String,
-    /// What stands between the function and PostgreSQL.
+    /// The one in front of PostgreSQL, if any.
     pub pooler: Pooler,
-    /// A connection that lay idle for longer is asked for a sign of life before it is used: the network may have
-    /// dropped it without a word, and a sandbox may have been frozen.
+    /// Idle seconds after which a connection gets a liveness check: the network may have dropped it silently.
     pub idle_check_secs: u64,
 }
 
-/// What stands between the function and PostgreSQL.
+/// The connection pooler in front of PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooler {
     /// A direct connection, or a pooler in session mode: prepared statements are cached.
@@ -28,27 +29,27 @@ pub enum Pooler {
     Transaction,
 }
 
-/// How callers prove who they are.
+/// How JWTs are verified and read.
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
-    /// What JWTs are verified with.
+    /// Shared secret or key set.
     pub keys: JwtKeys,
-    /// The `iss` that a JWT must carry.
+    /// Required `iss`.
     pub issuer: String,
-    /// The `aud` that a JWT must carry.
+    /// Required `aud`.
     pub audience: String,
-    /// Name of the claim that holds the tenant id.
+    /// The claim that holds the tenant id.
     pub tenant_claim: String,
-    /// Name of the claim that holds the scopes, a space-separated string or an array.
+    /// The claim that holds the scopes, as a space-separated string or an array.
     pub scope_claim: String,
 }
 
-/// What JWTs are verified with; the algorithm follows from this, never from the token.
+/// The verification keys. They decide the algorithm; the token does not.
 #[derive(Clone)]
 pub enum JwtKeys {
     /// A shared HS256 secret.
     Secret(String),
-    /// The address of a JWKS with asymmetric keys.
+    /// URL of a JWKS with asymmetric keys.
     JwksUrl(String),
 }
 
@@ -61,7 +62,7 @@ impl fmt::Debug for JwtKeys {
     }
 }
 
-/// A variable that is missing or wrong.
+/// A variable that is missing or has a wrong value.
 #[derive(Debug, thiserror::Error)]
 #[error("environment variable {name} {problem}")]
 pub struct ConfigError {
@@ -70,29 +71,23 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// A variable whose value does not do; `problem` continues the sentence "environment variable NAME …".
+    /// `problem` completes the sentence "environment variable NAME …".
     pub fn new(name: &'static str, problem: impl Into<String>) -> Self {
         Self { name, problem: problem.into() }
     }
 }
 
-/// A variable that must be there and not blank.
-///
-/// # Errors
-/// When it is missing, blank or not UTF-8.
+/// Reads a variable that must be set and not blank.
 pub fn required(name: &'static str) -> Result<String, ConfigError> {
-    present(name)?.ok_or_else(|| ConfigError::new(name, "is missing"))
+    non_blank(name)?.ok_or_else(|| ConfigError::new(name, "is missing"))
 }
 
-/// A variable that may be absent or blank.
-///
-/// # Errors
-/// When it is there and cannot be parsed.
+/// Reads a variable; `default` where it is absent or blank. A value that cannot be parsed is an error.
 pub fn optional<T: FromStr>(name: &'static str, default: T) -> Result<T, ConfigError>
 where
     T::Err: fmt::Display,
 {
-    match present(name)? {
+    match non_blank(name)? {
         None => Ok(default),
         Some(text) => {
             text.parse().map_err(|error: T::Err| ConfigError::new(name, format!("is wrong: {error}")))
@@ -100,7 +95,7 @@ where
     }
 }
 
-fn present(name: &'static str) -> Result<Option<String>, ConfigError> {
+fn non_blank(name: &'static str) -> Result<Option<String>, ConfigError> {
     match std::env::var(name) {
         Ok(text) if text.trim().is_empty() => Ok(None),
         Ok(text) => Ok(Some(text)),
@@ -110,31 +105,25 @@ fn present(name: &'static str) -> Result<Option<String>, ConfigError> {
 }
 
 impl DatabaseConfig {
-    /// A direct connection with the usual settings.
+    /// A direct connection with default settings.
     pub fn direct(url: String) -> Self {
         Self { url, pooler: Pooler::None, idle_check_secs: IDLE_CHECK_SECS }
     }
 
-    /// Of the endpoint functions: `APP_DATABASE_URL`, `DATABASE_POOLER`, `DATABASE_IDLE_CHECK_SECONDS`.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// For the endpoint functions: `APP_DATABASE_URL`, `DATABASE_POOLER`, `DATABASE_IDLE_CHECK_SECONDS`.
     pub fn app() -> Result<Self, ConfigError> {
-        Self::named("APP_DATABASE_URL")
+        Self::from_env("APP_DATABASE_URL")
     }
 
-    /// Of relay, reaper and reconcile: `WORKER_DATABASE_URL`, and as [`DatabaseConfig::app`].
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// For relay, reaper and reconcile: `WORKER_DATABASE_URL`, the rest as [`DatabaseConfig::app`].
     pub fn worker() -> Result<Self, ConfigError> {
-        Self::named("WORKER_DATABASE_URL")
+        Self::from_env("WORKER_DATABASE_URL")
     }
 
-    fn named(name: &'static str) -> Result<Self, ConfigError> {
-        let url = required(name)?;
+    fn from_env(url_variable: &'static str) -> Result<Self, ConfigError> {
+        let url = required(url_variable)?;
         sqlx::postgres::PgConnectOptions::from_str(&url).map_err(|_| {
-            ConfigError::new(name, "is wrong: it must be postgres://user:password@host:port/database")
+            ConfigError::new(url_variable, "is wrong: it must be postgres://user:password@host:port/database")
         })?;
         let pooler = match optional("DATABASE_POOLER", String::from("none"))?.as_str() {
             "none" => Pooler::None,
@@ -149,12 +138,9 @@ impl DatabaseConfig {
 
 impl AuthConfig {
     /// `JWT_SECRET` or `JWT_JWKS_URL`, `JWT_ISSUER`, `JWT_AUDIENCE`, `JWT_TENANT_CLAIM`, `JWT_SCOPE_CLAIM`.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let keys = match (present("JWT_SECRET")?, present("JWT_JWKS_URL")?) {
-            (Some(secret), None) if secret.len() >= 32 => JwtKeys::Secret(secret),
+        let keys = match (non_blank("JWT_SECRET")?, non_blank("JWT_JWKS_URL")?) {
+            (Some(secret), None) if secret.len() >= MIN_SECRET_BYTES => JwtKeys::Secret(secret),
             (Some(_), None) => {
                 return Err(ConfigError::new("JWT_SECRET", "is wrong: HS256 needs 32 bytes or more"));
             }

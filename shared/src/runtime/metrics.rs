@@ -1,16 +1,15 @@
-//! Metrics as lines of the CloudWatch Embedded Metric Format on standard output: CloudWatch makes metrics of them, and
-//! nothing waits for a call.
+//! Metrics as log lines in the CloudWatch Embedded Metric Format (EMF) on standard output. CloudWatch extracts the metrics
+//! from the log, so that no request waits for an API call.
 
 use serde_json::{Map, Value, json};
 
 use crate::runtime::config::optional;
 
-/// The namespace of all of them.
 const NAMESPACE: &str = "Holdfast";
-/// Values of one metric in one line; the format takes no more.
+/// EMF allows at most this many values of one metric in one line.
 const VALUES_MAX: usize = 100;
 
-/// What a value is counted in, as CloudWatch spells it.
+/// The unit of a value; the variants have CloudWatch's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A number of things.
@@ -21,7 +20,7 @@ pub enum Unit {
     Milliseconds,
 }
 
-/// A line with the metrics of one function; none where there is nothing to tell.
+/// One log line with metrics of one function; without metrics it is not written.
 #[derive(Clone, Debug)]
 pub struct Line {
     function: &'static str,
@@ -29,7 +28,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// An empty one. `function` is its dimension where the runtime does not name the function.
+    /// A line without metrics. `function` is the dimension where `AWS_LAMBDA_FUNCTION_NAME` is not set.
     pub fn of(function: &'static str) -> Self {
         Self { function, metrics: Vec::new() }
     }
@@ -41,7 +40,7 @@ impl Line {
         self
     }
 
-    /// Adds a metric with up to 100 values; without any it is left out.
+    /// Adds a metric with the first 100 of `values`; none if `values` is empty.
     #[must_use]
     pub fn with_all(mut self, name: &'static str, unit: Unit, values: &[f64]) -> Self {
         if !values.is_empty() {
@@ -50,7 +49,7 @@ impl Line {
         self
     }
 
-    /// The line's document, of this function at this time (milliseconds since 1970).
+    /// The EMF document; `at_ms` is milliseconds since 1970.
     pub fn document(&self, function: &str, at_ms: i64) -> Value {
         let described: Vec<_> = self
             .metrics
@@ -70,7 +69,7 @@ impl Line {
         document.into()
     }
 
-    /// Writes it.
+    /// Writes the line to standard output.
     pub fn write(&self) {
         if !self.metrics.is_empty() {
             let named = optional("AWS_LAMBDA_FUNCTION_NAME", self.function.to_owned());
@@ -80,7 +79,7 @@ impl Line {
     }
 }
 
-/// What an endpoint's answer counts as: a replay, a conflict with a request in flight, a refused allocation.
+/// Counts an endpoint's answer: a replay, a conflict with a request in flight, a refused allocation.
 pub(crate) fn of_answer(allocation: bool, status: u16, error: Option<&str>, replayed: bool) -> Line {
     let mut line = Line::of("endpoint");
     if replayed {
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_what_cloudwatch_reads() {
+    fn a_line_is_in_the_embedded_metric_format() {
         let line = Line::of("relay").with("Delivered", Unit::Count, 3.0).with_all(
             "BatchTime",
             Unit::Milliseconds,
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_count_as_what_they_are() {
+    fn answers_are_counted_by_kind() {
         let names = |line: Line| line.metrics.iter().map(|metric| metric.0).collect::<Vec<_>>();
         assert_eq!(names(of_answer(true, 200, None, false)), [""; 0]);
         assert_eq!(names(of_answer(true, 422, None, false)), ["AllocationsRefused"]);

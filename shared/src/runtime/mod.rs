@@ -1,7 +1,7 @@
-//! What surrounds a function: its environment variables, its logs, its metrics.
+//! Environment variables, logs and metrics.
 //!
-//! Promises: a missing or wrong variable stops the cold start by its name; no value of a variable is ever logged.
-//! May touch: the environment and standard output. Knows no database, no HTTP and no table.
+//! Promises: a missing or wrong variable stops the cold start with an error that names it; no value is ever logged.
+//! May touch: the environment and standard output; no database and no network.
 
 pub mod config;
 pub mod metrics;

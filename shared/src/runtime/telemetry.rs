@@ -1,6 +1,6 @@
 //! Structured logs to standard output, where Lambda collects them.
 
-/// Installs the JSON subscriber of `lambda_runtime`; the level comes from `AWS_LAMBDA_LOG_LEVEL` or `RUST_LOG`.
+/// The log level comes from `AWS_LAMBDA_LOG_LEVEL` or `RUST_LOG`.
 pub fn init() {
     lambda_http::tracing::init_default_subscriber();
 }

@@ -1,11 +1,11 @@
-//! Receives a webhook once: the inbox row `(provider, event id)`, the effect and what could not be done commit in one
-//! transaction, or none of them does.
+//! Receives webhooks: the inbox row `(provider, event id)`, the effect and the exception (what could not be done) commit in
+//! one transaction, or none of them does.
 //!
-//! Promises: however often and at however many sandboxes a delivery arrives, its effect commits at most once; a failure
-//! for a passing reason leaves no row, so that the redelivery runs; what can never be processed is kept whole.
-//! Relies on: `holdfast.receive`, one message; the sender's redelivery; business ids beneath the event ids
-//! (unique constraints of migration 0004), which hold after the inbox row was reaped.
-//! Does not promise an order of events: every effect ends in the same state whatever came first.
+//! Promises: the effect of an event commits at most once, however often and at however many sandboxes it arrives. A temporary
+//! failure leaves no row, so that the redelivery is processed; what can never be processed is stored as an exception.
+//! Relies on: `holdfast.receive`; the sender's redelivery; unique constraints on business ids (migration 0004), which still
+//! prevent a second effect after the inbox row was reaped.
+//! Does not promise an order of events: the effects give the same state in every order.
 
 use std::time::Duration;
 
@@ -15,56 +15,49 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::Row;
 
-use crate::db::call::{Statement, literal, only};
+use crate::db::call::{Statement, first_row, json_literal};
 use crate::db::connection::Db;
 use crate::http::event::{Answer, Incoming, respond};
 use crate::http::problem::Problem;
 use crate::http::route::{Route, dispatch};
 use crate::runtime::config::{ConfigError, DatabaseConfig};
-use crate::webhooks::reading::{MAX_TEXT, Reading, is_text};
+use crate::webhooks::reading::{MAX_TEXT, Reading, is_storable};
 use crate::webhooks::signature::Secrets;
 use crate::webhooks::{shopify, stripe, threepl};
 
-/// All that a delivery may take. Work that is cut off rolls back, or has committed and makes the redelivery a duplicate.
+/// Work that is cut off either rolls back, or has committed and makes the redelivery a duplicate.
 const DEADLINE: Duration = Duration::from_millis(6_600);
 
-/// What an endpoint for webhooks stands on.
+/// The state that every webhook function needs.
 pub struct Receiver {
-    /// The one connection, in the role of the endpoint functions.
+    /// Connected as the role of the endpoint functions.
     pub db: Db,
-    /// What signed timestamps are compared with.
+    /// The clock for signed timestamps.
     pub now: fn() -> Timestamp,
-    /// All that a delivery may take.
+    /// Limit for a delivery; after it 503.
     pub deadline: Duration,
 }
 
 impl Receiver {
-    /// From parsed configuration, with the machine's clock.
-    ///
-    /// # Errors
-    /// An address that cannot be used.
+    /// Uses the system clock; fails if the database URL cannot be used.
     pub fn new(database: &DatabaseConfig) -> Result<Self, ConfigError> {
         let db = Db::new(database).map_err(|_| ConfigError::new("APP_DATABASE_URL", "is wrong"))?;
         Ok(Self { db, now: Timestamp::now, deadline: DEADLINE })
     }
 
-    /// From the environment, with the connection opened.
-    ///
-    /// # Errors
-    /// A missing or wrong variable, by name.
+    /// Reads the environment and opens the connection.
     pub async fn cold_start() -> Result<Self, ConfigError> {
         let receiver = Self::new(&DatabaseConfig::app()?)?;
         receiver.db.warm().await;
         Ok(receiver)
     }
 
-    /// Serves one delivery by the function's table of routes.
+    /// Routes one delivery and answers it; `state` is passed to the handlers.
     pub async fn serve<S>(&self, state: &S, routes: &[Route<S>], request: Request) -> Response<Body> {
         let incoming = Incoming::read(request);
         self.respond(&incoming, dispatch(state, routes, &incoming)).await
     }
 
-    /// Answers one delivery in time, logs and renders it.
     async fn respond(
         &self,
         incoming: &Incoming,
@@ -80,11 +73,9 @@ impl Receiver {
         respond(result, &incoming.request_id)
     }
 
-    /// The secrets that a 3PL account may sign with; none for one that is not there.
-    ///
-    /// # Errors
-    /// 503, 500 of the database.
+    /// The signing secrets of a 3PL account; empty for an unknown account.
     pub async fn threepl_secrets(&self, account: &str) -> Result<Secrets, Problem> {
+        // No text in PostgreSQL holds U+0000, so there is no such account.
         if account.contains('\0') {
             return Ok(Secrets::base64(""));
         }
@@ -93,38 +84,35 @@ impl Receiver {
         Ok(Secrets::base64(secret.as_deref().unwrap_or_default()))
     }
 
-    /// Takes a delivery in: one message, one commit. 200 `{"received":true}`, with `"duplicate":true` where it was taken
-    /// in before.
-    ///
-    /// # Errors
-    /// 503, 500 of the database; nothing was changed then.
+    /// Processes a delivery in one message and one commit: 200 as [`received`]; 503, 500 of the database, which changed nothing.
     pub async fn receive(&self, delivery: &Delivery<'_>) -> Result<Answer, Problem> {
-        // The raw bytes stand beside the argument: inside it they would be encoded twice.
-        let (argument, body) = (literal(&delivery.to_json()), hex::encode(delivery.body));
-        let row = only(self.db.send(format!("select holdfast.receive({argument}, '\\x{body}')")).await?)?;
+        // The raw body is a second argument, since inside the jsonb argument it would be encoded twice.
+        let (argument, body) = (json_literal(&delivery.to_json()), hex::encode(delivery.body));
+        let row =
+            first_row(self.db.send(format!("select holdfast.receive({argument}, '\\x{body}')")).await?)?;
         let verdict: &str = row.try_get("receive")?;
         tracing::info!(provider = delivery.provider, topic = %delivery.reading.topic, verdict, "webhook");
         Ok(received(verdict == "duplicate"))
     }
 }
 
-/// 200, said to a sender so that it does not send the event again.
+/// 200 `{"received":true}`, with `"duplicate":true` for a repeated event; the sender stops sending it.
 pub fn received(duplicate: bool) -> Answer {
     let body =
         if duplicate { json!({"received": true, "duplicate": true}) } else { json!({"received": true}) };
     Answer::new(200, "application/json", body.to_string())
 }
 
-/// One signed delivery.
+/// One delivery whose signature is verified.
 #[derive(Debug)]
 pub struct Delivery<'b> {
-    /// `stripe`, `shopify:<shop domain>` or `3pl:<account id>`: event ids are unique within it.
+    /// `stripe`, `shopify:<shop domain>` or `3pl:<account id>`; event ids are unique within it.
     pub provider: &'b str,
-    /// What the sender calls the event; where it has no usable name, it is named after its bytes.
+    /// The sender's event id; if there is none that can be stored, the SHA-256 of the body is used.
     pub event_id: Option<&'b str>,
-    /// What was understood of it.
+    /// The parsed body.
     pub reading: Reading,
-    /// The bytes that were signed.
+    /// The raw body, as signed.
     pub body: &'b [u8],
 }
 
@@ -132,7 +120,7 @@ impl Delivery<'_> {
     fn to_json(&self) -> Value {
         let event_id = self
             .event_id
-            .filter(|id| is_text(id))
+            .filter(|id| is_storable(id))
             .map_or_else(|| format!("sha256:{}", hex::encode(Sha256::digest(self.body))), str::to_owned);
         let topic: String = self.reading.topic.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
         let mut json = json!({"provider": self.provider, "eventId": event_id, "topic": topic});
@@ -141,7 +129,7 @@ impl Delivery<'_> {
     }
 }
 
-/// Reads a kept body again, with the code of today: the argument of `holdfast.retry_exception`.
+/// Reads a stored body again with the current code; returns the argument of `holdfast.retry_exception`.
 pub fn reread(provider: &str, topic: &str, body: &[u8]) -> Value {
     let meaning = match provider.split_once(':') {
         Some(("shopify", _)) => shopify::read(topic, body),

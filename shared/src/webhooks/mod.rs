@@ -1,9 +1,8 @@
-//! What Stripe, Shopify and a 3PL tell us: proof of the sender, reading of the body, one receipt per event.
+//! Webhooks of Stripe, Shopify and 3PLs: signature, reading of the body, inbox.
 //!
-//! Promises: nothing is parsed before its signature holds; an event takes effect at most once; what cannot be processed is
-//! kept whole for a person.
-//! May touch: `inbox` sends one message to `holdfast.receive`. `signature` and the readers (`reading`, `stripe`, `shopify`,
-//! `threepl`) touch nothing.
+//! Promises: nothing is parsed before its signature is verified; an event takes effect at most once; an event that cannot be
+//! processed is stored with its whole body as an exception for an operator.
+//! May touch: only `inbox` touches the database, by `holdfast.receive` and the lookup of a 3PL's secret.
 
 pub mod inbox;
 pub mod reading;

@@ -1,41 +1,41 @@
-//! What a webhook's body says, as far as the work needs it. Touches nothing.
+//! The common part of reading webhook bodies.
 //!
-//! Promises: only the members in use are required; no digit of a 64-bit id is lost; why a body cannot be read is told
-//! without quoting it, since what stands there may be somebody's name.
+//! Promises: only members that are used are required; 64-bit ids keep all digits; the reason why a body cannot be read does
+//! not quote the body, which may hold personal data.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Characters of an id or a code that a sender may use.
+/// Bytes of a sender's id or code that can be stored.
 pub(super) const MAX_TEXT: usize = 255;
-/// Characters of a fault that are kept.
-const MAX_FAULT: usize = 500;
+const MAX_FAULT_CHARS: usize = 500;
+/// Units of one line of a webhook; senders write 0 for a line that was removed.
+pub(super) const LINE_QTY_RANGE: std::ops::RangeInclusive<i64> = 0..=1_000_000;
 
-/// What was understood of a body.
+/// A body that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// The event's type, as the sender calls it.
+    /// The sender's name for the type of event.
     pub topic: String,
-    /// What it asks for.
+    /// The command in it, if any.
     pub meaning: Meaning,
 }
 
-/// What a delivery asks for.
+/// What a body means for us.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning {
-    /// Something to do: `{"do":…}`, as `holdfast.take_effect` takes it.
+    /// A command `{"do":…}` for `holdfast.take_effect`.
     Command(Value),
-    /// Nothing that concerns us.
+    /// Not relevant for us.
     Nothing,
-    /// It can never be processed: why, for a person.
+    /// Can never be processed, with the reason (the fault) for an operator.
     Unreadable(String),
-    /// The same, and the invoice that it names: so it is known whose it is.
+    /// As `Unreadable`, with the invoice that it names, which tells the tenant.
     UnreadableOf(String, Uuid),
 }
 
 impl Meaning {
-    /// Puts `command` or `fault` into an argument of `holdfast.receive` or `holdfast.retry_exception`. A command with U+0000
-    /// in it, which no text column takes, or with an overlong text is none.
+    /// Adds the members `command` and `fault` that `holdfast.receive` takes. A command that cannot be stored becomes a fault.
     pub(super) fn write_into(&self, argument: &mut Value) {
         match self {
             Self::Nothing => {}
@@ -44,7 +44,7 @@ impl Meaning {
                 argument["fault"] = json!(printable(why));
                 argument["command"] = json!({"invoiceId": invoice});
             }
-            Self::Command(command) => match unfit(command) {
+            Self::Command(command) => match storage_fault(command) {
                 None => argument["command"] = command.clone(),
                 Some(fault) => {
                     argument["fault"] = json!(fault);
@@ -57,29 +57,29 @@ impl Meaning {
     }
 }
 
-/// What a person reads of a fault: nothing that a text column does not take, and no novel.
+/// A fault shortened, without control characters (a text column refuses U+0000).
 fn printable(why: &str) -> String {
-    why.chars().filter(|c| !c.is_control()).take(MAX_FAULT).collect()
+    why.chars().filter(|c| !c.is_control()).take(MAX_FAULT_CHARS).collect()
 }
 
-pub(super) fn is_text(text: &str) -> bool {
+pub(super) fn is_storable(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_TEXT && !text.contains('\0')
 }
 
-/// The first text of a command that cannot be stored. Commands are made by our readers and so are not deep.
-fn unfit(command: &Value) -> Option<&'static str> {
+/// Why a text of the command cannot be stored. Recursion is safe: our own readers build commands, so they are not deep.
+fn storage_fault(command: &Value) -> Option<&'static str> {
     match command {
         Value::String(text) if text.contains('\0') => Some("it has U+0000 in a text that is needed"),
         Value::String(text) if text.len() > MAX_TEXT => Some("it has an id or a code of more than 255 bytes"),
-        Value::Array(items) => items.iter().find_map(unfit),
-        Value::Object(members) => members.values().find_map(unfit),
+        Value::Array(items) => items.iter().find_map(storage_fault),
+        Value::Object(members) => members.values().find_map(storage_fault),
         _ => None,
     }
 }
 
-/// An id as its sender writes it, a string or an integer of 64 bits; no digit is lost.
+/// An id that the sender writes as a string or as a 64-bit integer.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Id(pub String);
+pub(super) struct Id(pub String);
 
 impl<'de> serde::Deserialize<'de> for Id {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -103,15 +103,13 @@ impl<'de> serde::Deserialize<'de> for Id {
     }
 }
 
-/// Reads the members in use. Whatever else a body holds is skipped unread, at any depth, in constant memory.
-///
-/// # Errors
-/// Why it cannot be read, for a person: no JSON, a member in use missing or of another type. It quotes nothing of the body:
-/// what stands there may be somebody's name, and the reason travels in an event.
-pub fn parse<'b, T: serde::Deserialize<'b>>(body: &'b [u8]) -> Result<T, String> {
+/// Reads the members of `T`; others are skipped at any depth in constant memory. The error is a reason for an operator, which
+/// is also sent in an event and therefore quotes nothing of the body.
+pub(super) fn read_members<'b, T: serde::Deserialize<'b>>(body: &'b [u8]) -> Result<T, String> {
     serde_json::from_slice(body).map_err(|error| {
-        let told = error.to_string();
-        let ours = told.rfind(", expected ").map_or(told.as_str(), |quoted| &told[quoted + 2..]);
-        format!("it cannot be read: {ours}")
+        let message = error.to_string();
+        // serde_json quotes the unexpected value before ", expected".
+        let unquoted = message.rfind(", expected ").map_or(message.as_str(), |comma| &message[comma + 2..]);
+        format!("it cannot be read: {unquoted}")
     })
 }

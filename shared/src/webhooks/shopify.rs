@@ -1,19 +1,15 @@
-//! What Shopify's events say of channel orders, customers and shops. Only what the work needs is taken over: no name, no
-//! address, no e-mail.
+//! Reads Shopify's events about channel orders, customers and shops.
 //!
-//! A command's `order` has the shape of the body it came from, so that it can stand in for the body when a person is
-//! erased (`customers/redact`) and still be read again.
+//! Promises: commands hold no name and no address; e-mail and phone are only in `customers/redact`, to find what to erase.
+//! A command's `order` can be read again like the body, which it replaces when personal data is erased.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::webhooks::reading::{Id, Meaning, parse};
+use crate::webhooks::reading::{Id, LINE_QTY_RANGE, Meaning, read_members};
 
-/// Units on one line. Shopify sends 0 for a line that was edited away.
-const QTY_RANGE: std::ops::RangeInclusive<i64> = 0..=1_000_000;
-/// Lines of one order; Shopify itself stops at 500.
+/// Lines of one order or refund; Shopify's own limit is 500.
 const MAX_LINES: usize = 1_000;
-/// What `restock_type` may be.
 const RESTOCK_TYPES: [&str; 4] = ["cancel", "return", "legacy_restock", "no_restock"];
 
 #[derive(Deserialize, Serialize)]
@@ -65,15 +61,15 @@ struct Customer {
 }
 
 #[derive(Deserialize)]
-struct Request {
+struct PrivacyRequest {
     #[serde(default)]
-    customer: Option<Person>,
+    customer: Option<DataSubject>,
     #[serde(default)]
     orders_to_redact: Vec<Id>,
 }
 
 #[derive(Deserialize)]
-struct Person {
+struct DataSubject {
     #[serde(default)]
     id: Option<Id>,
     #[serde(default)]
@@ -82,15 +78,15 @@ struct Person {
     phone: Option<String>,
 }
 
-/// Reads a body; the topic is a header's.
+/// Reads a body; `topic` is the header `X-Shopify-Topic`.
 pub fn read(topic: &str, body: &[u8]) -> Meaning {
     let meaning = match topic {
         "orders/create" | "orders/cancelled" | "orders/fulfilled" => {
-            parse(body).and_then(|order| of_order(topic, order))
+            read_members(body).and_then(|order| order_command(topic, order))
         }
-        "refunds/create" => parse(body).and_then(|refund| of_refund(topic, refund)),
-        "customers/redact" => parse(body).map(redact),
-        "customers/data_request" => parse(body).map(data_request),
+        "refunds/create" => read_members(body).and_then(|refund| refund_command(topic, refund)),
+        "customers/redact" => read_members(body).map(redact),
+        "customers/data_request" => read_members(body).map(data_request),
         "shop/redact" | "app/uninstalled" => Ok(Meaning::Command(json!({"do": topic}))),
         _ => Ok(Meaning::Nothing),
     };
@@ -98,10 +94,10 @@ pub fn read(topic: &str, body: &[u8]) -> Meaning {
 }
 
 fn check_qty(what: &str, id: &Id, qty: i64) -> Result<(), String> {
-    if QTY_RANGE.contains(&qty) {
+    if LINE_QTY_RANGE.contains(&qty) {
         Ok(())
     } else {
-        Err(format!("{what} {} has the quantity {qty}; 0 … 1,000,000 can be", id.0))
+        Err(format!("{what} {} has the quantity {qty}; allowed are 0 … 1,000,000", id.0))
     }
 }
 
@@ -119,8 +115,8 @@ fn check_refund_lines<'r>(lines: impl Iterator<Item = &'r RefundLine> + Clone) -
     })
 }
 
-/// Line items, and the refunds that a cancelled order carries. (Refunds in other orders' bodies have events of their own.)
-fn of_order(topic: &str, mut order: Order) -> Result<Meaning, String> {
+/// A cancelled order's refunds are processed with it; refunds in the bodies of other topics have their own events.
+fn order_command(topic: &str, mut order: Order) -> Result<Meaning, String> {
     if order.line_items.len() > MAX_LINES {
         return Err(format!("it has more than {MAX_LINES} lines"));
     }
@@ -137,23 +133,23 @@ fn of_order(topic: &str, mut order: Order) -> Result<Meaning, String> {
         "customerId": order.customer.as_ref().and_then(|customer| customer.id.as_ref()), "order": order})))
 }
 
-fn of_refund(topic: &str, refund: Refund) -> Result<Meaning, String> {
+fn refund_command(topic: &str, refund: Refund) -> Result<Meaning, String> {
     check_refund_lines(refund.refund_line_items.iter())?;
     Ok(Meaning::Command(json!({"do": topic, "orderId": refund.order_id,
         "refundLines": refund.refund_line_items, "order": refund})))
 }
 
-fn redact(request: Request) -> Meaning {
-    let person = request.customer;
-    let (id, email, phone) = person.map_or((None, None, None), |p| (p.id, p.email, p.phone));
+fn redact(request: PrivacyRequest) -> Meaning {
+    let customer = request.customer;
+    let (id, email, phone) = customer.map_or((None, None, None), |c| (c.id, c.email, c.phone));
     let traces: Vec<String> =
         [email, phone].into_iter().flatten().filter(|trace| !trace.is_empty()).collect();
     Meaning::Command(json!({"do": "customers/redact", "customerId": id, "orderIds": request.orders_to_redact,
         "traces": traces}))
 }
 
-/// The merchant must answer its customer: a person's work.
-fn data_request(request: Request) -> Meaning {
-    let id = request.customer.and_then(|person| person.id);
+/// The command has no effect but an exception for an operator: the merchant must answer its customer.
+fn data_request(request: PrivacyRequest) -> Meaning {
+    let id = request.customer.and_then(|customer| customer.id);
     Meaning::Command(json!({"do": "customers/data_request", "customerId": id}))
 }

@@ -1,19 +1,19 @@
-//! What Stripe's events say of our invoices: only the members in use are read, in any API version's shape.
+//! Reads Stripe's events about our invoices, in the form of any API version.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::http::fields::uuid;
-use crate::webhooks::reading::{Meaning, Reading, parse};
+use crate::webhooks::reading::{Meaning, Reading, read_members};
 
-/// An event's envelope and what it asks for.
+/// An event with the parts of its envelope that we use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// `evt_…`, where there is one.
+    /// `evt_…`; `None` if unreadable.
     pub id: Option<String>,
-    /// Whether real money moved; `None` where it does not say.
+    /// Whether real money moved; `None` if not given.
     pub livemode: Option<bool>,
-    /// Its type and meaning.
+    /// Type and command.
     pub reading: Reading,
 }
 
@@ -27,7 +27,7 @@ struct Envelope {
 }
 
 #[derive(Deserialize)]
-struct Of<T> {
+struct EventOf<T> {
     data: Data<T>,
 }
 
@@ -36,7 +36,7 @@ struct Data<T> {
     object: T,
 }
 
-/// An id, or the object itself where the account expands it.
+/// An id, or the object itself if the account expands it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Reference {
@@ -58,9 +58,8 @@ struct Metadata {
     invoice_id: Option<String>,
 }
 
-/// Of any object: what it belongs to.
 #[derive(Deserialize)]
-struct Named {
+struct AnyObject {
     #[serde(default)]
     metadata: Option<Metadata>,
 }
@@ -123,9 +122,9 @@ struct Dispute {
     metadata: Option<Metadata>,
 }
 
-/// Reads an event. Amounts are minor units as Stripe has them: whole units of a zero-decimal currency.
+/// Reads an event. Amounts stay in Stripe's minor units, which for a zero-decimal currency are whole units.
 pub fn read(body: &[u8]) -> Event {
-    let envelope: Envelope = match parse(body) {
+    let envelope: Envelope = match read_members(body) {
         Ok(envelope) => envelope,
         Err(why) => {
             let reading = Reading { topic: "unreadable".into(), meaning: Meaning::Unreadable(why) };
@@ -133,12 +132,16 @@ pub fn read(body: &[u8]) -> Event {
         }
     };
     let meaning = match envelope.topic.as_str() {
-        "payment_intent.succeeded" => parse(body).and_then(|of: Of<Payment>| payment(of.data.object)),
-        "payment_intent.payment_failed" => {
-            parse(body).and_then(|of: Of<Failure>| failure(of.data.object, &envelope.id))
+        "payment_intent.succeeded" => {
+            read_members(body).and_then(|event: EventOf<Payment>| payment(event.data.object))
         }
-        "charge.refunded" => parse(body).and_then(|of: Of<Charge>| refund(of.data.object)),
-        "charge.dispute.created" => parse(body).and_then(|of: Of<Dispute>| dispute(of.data.object)),
+        "payment_intent.payment_failed" => {
+            read_members(body).and_then(|event: EventOf<Failure>| failure(event.data.object, &envelope.id))
+        }
+        "charge.refunded" => read_members(body).and_then(|event: EventOf<Charge>| refund(event.data.object)),
+        "charge.dispute.created" => {
+            read_members(body).and_then(|event: EventOf<Dispute>| dispute(event.data.object))
+        }
         _ => Ok(Meaning::Nothing),
     };
     let meaning = meaning.unwrap_or_else(|why| unreadable(why, body));
@@ -149,41 +152,40 @@ pub fn read(body: &[u8]) -> Event {
     }
 }
 
-/// Whose it is may be readable all the same.
+/// Even if the event is unreadable, its invoice may be readable, which tells the tenant.
 fn unreadable(why: String, body: &[u8]) -> Meaning {
-    let named = parse(body).ok().and_then(|of: Of<Named>| of.data.object.metadata);
-    match named.and_then(|metadata| uuid(&metadata.invoice_id?)) {
+    let metadata = read_members(body).ok().and_then(|event: EventOf<AnyObject>| event.data.object.metadata);
+    match metadata.and_then(|metadata| uuid(&metadata.invoice_id?)) {
         Some(invoice) => Meaning::UnreadableOf(why, invoice),
         None => Meaning::Unreadable(why),
     }
 }
 
-/// The invoice that the metadata names; none where the payment is for something else of the account.
-fn invoice(metadata: Option<Metadata>) -> Result<Option<String>, String> {
+/// The invoice that the metadata names; `None` if the account uses the payment for something else.
+fn invoice_id(metadata: Option<Metadata>) -> Result<Option<String>, String> {
     let named = metadata.unwrap_or_default().invoice_id;
     let id = named.map(|id| uuid(&id).ok_or("metadata.invoice_id is not the id of an invoice"));
     Ok(id.transpose()?.map(|id| id.to_string()))
 }
 
-/// An amount, which Stripe never lets fall below zero.
-fn minor(amount: i64) -> Result<i64, String> {
+/// Stripe never sends negative amounts.
+fn not_negative(amount: i64) -> Result<i64, String> {
     if amount < 0 { Err(format!("it has the amount {amount}")) } else { Ok(amount) }
 }
 
-/// A command on an invoice that must be named.
-fn of_invoice(metadata: Option<Metadata>, mut command: Value) -> Result<Meaning, String> {
-    let Some(id) = invoice(metadata)? else { return Ok(Meaning::Nothing) };
+fn with_invoice(metadata: Option<Metadata>, mut command: Value) -> Result<Meaning, String> {
+    let Some(id) = invoice_id(metadata)? else { return Ok(Meaning::Nothing) };
     command["invoiceId"] = json!(id);
     Ok(Meaning::Command(command))
 }
 
 fn payment(intent: Payment) -> Result<Meaning, String> {
     let command = json!({"do": "payment", "paymentIntent": intent.id, "reference": intent.id,
-        "amountMinor": minor(intent.amount_received)?, "currency": intent.currency.to_uppercase()});
-    of_invoice(intent.metadata, command)
+        "amountMinor": not_negative(intent.amount_received)?, "currency": intent.currency.to_uppercase()});
+    with_invoice(intent.metadata, command)
 }
 
-/// An intent may fail many times; each time it tries a charge of its own, where it comes to one.
+/// An intent may fail many times. Each attempt has its own charge, or none if it fails earlier; then the event id stands for it.
 fn failure(intent: Failure, event_id: &str) -> Result<Meaning, String> {
     let charge = intent
         .last_payment_error
@@ -191,17 +193,17 @@ fn failure(intent: Failure, event_id: &str) -> Result<Meaning, String> {
         .or(intent.latest_charge.map(Reference::into_id));
     let reference = charge.unwrap_or_else(|| event_id.to_owned());
     let command = json!({"do": "failure", "paymentIntent": intent.id, "reference": reference,
-        "amountMinor": minor(intent.amount)?, "currency": intent.currency.to_uppercase()});
-    of_invoice(intent.metadata, command)
+        "amountMinor": not_negative(intent.amount)?, "currency": intent.currency.to_uppercase()});
+    with_invoice(intent.metadata, command)
 }
 
-/// A command on an invoice that is named, or found by its payment intent; without either it is of another business.
-fn found(
+/// A command on the invoice that the metadata names or that SQL finds by the payment intent; without both it is not ours.
+fn with_invoice_or_intent(
     metadata: Option<Metadata>,
     intent: Option<Reference>,
     mut command: Value,
 ) -> Result<Meaning, String> {
-    let (invoice, intent) = (invoice(metadata)?, intent.map(Reference::into_id));
+    let (invoice, intent) = (invoice_id(metadata)?, intent.map(Reference::into_id));
     if invoice.is_none() && intent.is_none() {
         return Ok(Meaning::Nothing);
     }
@@ -210,11 +212,11 @@ fn found(
     Ok(Meaning::Command(command))
 }
 
-/// `amount_refunded` is what was refunded of the charge so far: the same fact under whatever event id. Amounts and
-/// currency are compared where they are told.
+/// `amount_refunded` is the total refunded so far, so that charge and total identify the refund under any event id. SQL checks
+/// amount and currency if they are given.
 fn refund(charge: Charge) -> Result<Meaning, String> {
     let so_far = charge.amount_refunded.or(if charge.refunded { charge.amount } else { None });
-    let so_far = so_far.map(minor).transpose()?;
+    let so_far = so_far.map(not_negative).transpose()?;
     let full =
         charge.refunded || charge.amount.is_some_and(|amount| so_far.is_some_and(|so_far| so_far >= amount));
     if so_far.is_none() && !full {
@@ -223,11 +225,11 @@ fn refund(charge: Charge) -> Result<Meaning, String> {
     let reference = format!("{}:{}", charge.id, so_far.map_or("all".into(), |so_far| so_far.to_string()));
     let command = json!({"do": "refund", "reference": reference, "amountMinor": so_far,
         "currency": charge.currency.map(|currency| currency.to_uppercase()), "full": full});
-    found(charge.metadata, charge.payment_intent, command)
+    with_invoice_or_intent(charge.metadata, charge.payment_intent, command)
 }
 
 fn dispute(dispute: Dispute) -> Result<Meaning, String> {
-    let command = json!({"do": "dispute", "reference": dispute.id, "amountMinor": minor(dispute.amount)?,
+    let command = json!({"do": "dispute", "reference": dispute.id, "amountMinor": not_negative(dispute.amount)?,
         "currency": dispute.currency.to_uppercase()});
-    found(dispute.metadata, dispute.payment_intent, command)
+    with_invoice_or_intent(dispute.metadata, dispute.payment_intent, command)
 }

@@ -1,15 +1,12 @@
-//! What a 3PL's events say of goods that were announced, received and shipped.
+//! Reads a 3PL's events about announced, received and shipped goods.
 
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::fields::uuid;
-use crate::webhooks::reading::{Id, Meaning, Reading, parse};
+use crate::webhooks::reading::{Id, LINE_QTY_RANGE, Meaning, Reading, read_members};
 
-/// Units on one line.
-const QTY_RANGE: std::ops::RangeInclusive<i64> = 0..=1_000_000;
-
-/// Lines of one document; far more than a truck holds, and few enough to be booked in a second.
+/// Lines of one document: far more than a truck holds, and few enough to be booked within a second.
 const MAX_LINES: usize = 5_000;
 
 #[derive(Deserialize)]
@@ -47,15 +44,15 @@ struct Line {
     qty: i64,
 }
 
-/// Reads an event.
+/// Reads an event; its topic is the member `type`.
 pub fn read(body: &[u8]) -> Reading {
-    let topic = match parse(body) {
+    let topic = match read_members(body) {
         Ok(Envelope { topic }) => topic,
         Err(why) => return Reading { topic: "unreadable".into(), meaning: Meaning::Unreadable(why) },
     };
     let meaning = match topic.as_str() {
         "asn.created" | "asn.received" | "order.shipped" => {
-            parse(body).and_then(|of: Lines| command(&topic, body, of.lines.unwrap_or_default()))
+            read_members(body).and_then(|read: Lines| command(&topic, body, read.lines.unwrap_or_default()))
         }
         "asn.cancelled" => command(&topic, body, Vec::new()),
         _ => Ok(Meaning::Nothing),
@@ -63,10 +60,9 @@ pub fn read(body: &[u8]) -> Reading {
     Reading { topic, meaning: meaning.unwrap_or_else(Meaning::Unreadable) }
 }
 
-/// `documentId` names what a line's id is unique within: the ASN, the receipt (or the ASN where a receipt has no name), the
-/// shipment (or the order).
+/// A line's id is unique within `documentId`: the ASN; the receipt, or its ASN if it has no id; the shipment, or its order.
 fn command(topic: &str, body: &[u8], lines: Vec<Line>) -> Result<Meaning, String> {
-    let notice: Notice = parse(body)?;
+    let notice: Notice = read_members(body)?;
     let needed = |id: Option<Id>, name: &str| id.ok_or_else(|| format!("it has no {name}"));
     let mut command = json!({"do": topic, "closed": notice.closed.unwrap_or(false)});
     if topic == "order.shipped" {
@@ -84,8 +80,11 @@ fn command(topic: &str, body: &[u8], lines: Vec<Line>) -> Result<Meaning, String
     if lines.len() > MAX_LINES {
         return Err(format!("it has more than {MAX_LINES} lines"));
     }
-    if let Some(line) = lines.iter().find(|line| !QTY_RANGE.contains(&line.qty)) {
-        return Err(format!("line {} has the quantity {}; 0 … 1,000,000 can be", line.line_id.0, line.qty));
+    if let Some(line) = lines.iter().find(|line| !LINE_QTY_RANGE.contains(&line.qty)) {
+        return Err(format!(
+            "line {} has the quantity {}; allowed are 0 … 1,000,000",
+            line.line_id.0, line.qty
+        ));
     }
     let lines = lines.iter().filter(|line| line.qty > 0);
     command["lines"] =

@@ -1,4 +1,4 @@
-//! RFC 8785 by its published vectors, and what strict JSON refuses.
+//! Canonical JSON against the published vectors of RFC 8785, and what strict JSON refuses.
 
 use serde_json::Value;
 use shared::http::json::{canonical, parse};
@@ -16,7 +16,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn documents_of_the_reference_implementation_come_out_byte_for_byte() {
+fn documents_of_the_reference_implementation_are_equal_byte_for_byte() {
     for name in ["arrays", "french", "structures", "unicode", "values", "weird"] {
         let (Some(input), Some(output)) = (
             case(&format!("jcs/testdata/input/{name}.json")),
@@ -28,7 +28,7 @@ fn documents_of_the_reference_implementation_come_out_byte_for_byte() {
         assert_eq!(canonical(&value), output, "{name}");
         let hex = String::from_utf8(case(&format!("jcs/testdata/outhex/{name}.txt")).unwrap()).unwrap();
         assert_eq!(canonical(&value), unhex(&hex), "{name}");
-        // Canonical once, canonical for ever; and where strict JSON takes the document, it means the same.
+        // A canonical document stays the same; so does one that strict JSON accepts.
         assert_eq!(canonical(&serde_json::from_slice(&output).unwrap()), output, "{name}");
         if let Ok(strict) = parse(&input) {
             assert_eq!(canonical(&strict), output, "{name}");
@@ -37,7 +37,7 @@ fn documents_of_the_reference_implementation_come_out_byte_for_byte() {
 }
 
 #[test]
-fn the_rfcs_own_examples_come_out_byte_for_byte() {
+fn examples_of_the_rfc_are_equal_byte_for_byte() {
     for name in ["rfc_example", "rfc_sorting"] {
         let (Some(input), Some(expected)) = (
             case(&format!("jcs/rfc8785-text/{name}.input.json")),
@@ -71,7 +71,7 @@ fn numbers_print_as_ecmascript_prints_them() {
     }
     if let Some(rows) = case_json("jcs/number-regressions.json") {
         for row in rows.as_array().unwrap() {
-            // As a double, which JSON numbers are in JCS.
+            // JCS treats every JSON number as a double.
             let double: f64 = row["input"].as_str().unwrap().parse().unwrap();
             let value = Value::Number(serde_json::Number::from_f64(double).unwrap());
             assert_eq!(canonical_text(&value), row["expected"].as_str().unwrap(), "{row}");
@@ -97,7 +97,7 @@ fn what_has_no_canonical_form_is_refused() {
             assert!(parse(&unhex(row["input_hex"].as_str().unwrap())).is_err(), "{}", row["name"]);
         }
     }
-    // Two ids beyond 2^53 could share one hash: refused before they are hashed, in any spelling.
+    // Two integers beyond 2^53 could have one hash, so they are refused in every notation.
     for text in [
         "9007199254740993",
         "-9007199254740993",
@@ -133,9 +133,9 @@ fn depth_is_bounded_and_width_is_not() {
     );
 }
 
-/// The published files: y_ must be taken unless our contract is stricter, n_ never.
+/// JSONTestSuite ("Parsing JSON is a minefield"): `n_` must be refused, `y_` accepted unless our contract is stricter.
 #[test]
-fn the_parsing_minefield_is_crossed() {
+fn the_json_test_suite_passes() {
     let Some(folder) = case_dir("json-hostile/test_parsing") else { return };
     let mut stricter = Vec::new();
     for entry in std::fs::read_dir(&folder).unwrap() {

@@ -1,4 +1,4 @@
-//! Tokens of an issuer that publishes its keys: RSA and elliptic curves, and every way to pass off a wrong one.
+//! Tokens of an issuer that publishes its keys as a JWKS: RSA and elliptic curves, and attempts with wrong keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,10 +18,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// An issuer's key server: answers every request with the text it is given.
+/// A key server that gives every request the same answer.
 struct Issuer {
     url: String,
-    served: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
     answer: watch::Sender<(u16, String)>,
     task: JoinHandle<()>,
 }
@@ -36,15 +36,15 @@ impl Issuer {
     async fn serving(keys: &[Value]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
-        let (answer, said) = watch::channel((200, json!({"keys": keys}).to_string()));
-        let served = Arc::new(AtomicU32::new(0));
-        let count = served.clone();
+        let (answer, current) = watch::channel((200, json!({"keys": keys}).to_string()));
+        let requests = Arc::new(AtomicU32::new(0));
+        let count = requests.clone();
         let task = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut request = [0; 4096];
                 let _ = stream.read(&mut request).await;
                 count.fetch_add(1, Ordering::SeqCst);
-                let (status, body) = said.borrow().clone();
+                let (status, body) = current.borrow().clone();
                 let head = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
                     body.len()
@@ -52,7 +52,7 @@ impl Issuer {
                 let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
             }
         });
-        Self { url, served, answer, task }
+        Self { url, requests, answer, task }
     }
 
     fn verifier(&self) -> JwtVerifier {
@@ -60,11 +60,11 @@ impl Issuer {
     }
 
     fn fetches(&self) -> u32 {
-        self.served.load(Ordering::SeqCst)
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
-/// A key pair: what signs, and its entry in the set.
+/// A key pair: the private key, and the public one as an entry of the set.
 struct Signer {
     key: EncodingKey,
     jwk: Value,
@@ -80,15 +80,21 @@ fn elliptic(kid: &str) -> Signer {
     Signer { key: EncodingKey::from_ec_der(document.as_ref()), jwk, algorithm: Algorithm::ES256 }
 }
 
+/// PKCS #8 puts this many bytes before the PKCS #1 document of a 2048-bit key; `from_rsa_der` takes PKCS #1.
+const PKCS8_HEADER_BYTES: usize = 26;
+
 fn rsa(kid: &str) -> Signer {
     let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let public = pair.public_key();
     let jwk = json!({"kty": "RSA", "use": "sig", "kid": kid,
         "n": URL_SAFE_NO_PAD.encode(public.modulus().big_endian_without_leading_zero()),
         "e": URL_SAFE_NO_PAD.encode(public.exponent().big_endian_without_leading_zero())});
-    // PKCS #8 wraps the PKCS #1 key that is asked for here; in front of it stand 26 bytes for a key of this size.
     let document = pair.as_der().unwrap();
-    Signer { key: EncodingKey::from_rsa_der(&document.as_ref()[26..]), jwk, algorithm: Algorithm::RS256 }
+    Signer {
+        key: EncodingKey::from_rsa_der(&document.as_ref()[PKCS8_HEADER_BYTES..]),
+        jwk,
+        algorithm: Algorithm::RS256,
+    }
 }
 
 fn claims() -> Value {
@@ -140,7 +146,7 @@ async fn claims_are_checked_as_for_any_token() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_never_published_is_401_and_does_not_make_us_fetch_at_will() {
+async fn an_unpublished_key_is_401_and_does_not_cause_a_fetch_per_request() {
     let (curve, stranger) = (elliptic("curve"), elliptic("stranger"));
     let issuer = Issuer::serving(std::slice::from_ref(&curve.jwk)).await;
     let verifier = issuer.verifier();
@@ -190,13 +196,13 @@ async fn a_public_key_is_never_taken_for_a_secret() {
         let header = URL_SAFE_NO_PAD.encode(json!({"alg": alg, "kid": "curve"}).to_string());
         assert_eq!(status(&verifier, &format!("{header}.{body}.")).await, 401, "{alg}");
     }
-    // A key that names its algorithm, or is of another kind, is for no other one.
+    // A key must not be used with another algorithm than the one it names or its type allows.
     let crossed = Signer { key: rsa("x").key, jwk: json!(null), algorithm: Algorithm::RS256 };
     assert_eq!(status(&verifier, &sign(&crossed, Some("curve"), &claims())).await, 401);
 }
 
 #[tokio::test]
-async fn keys_of_other_uses_in_the_set_are_in_nobodys_way() {
+async fn keys_of_other_uses_in_the_set_are_ignored() {
     let curve = elliptic("curve");
     let strange = [
         json!({"kty": "RSA", "use": "enc", "alg": "RSA-OAEP-512", "kid": "enc", "n": curve.jwk["x"], "e": "AQAB"}),
@@ -212,7 +218,7 @@ async fn keys_of_other_uses_in_the_set_are_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn while_the_issuer_is_away_a_new_sandbox_is_unavailable_and_an_old_one_goes_on() {
+async fn while_the_issuer_fails_a_new_sandbox_is_unavailable_and_an_old_one_goes_on() {
     let curve = elliptic("curve");
     let issuer = Issuer::serving(std::slice::from_ref(&curve.jwk)).await;
     let (old, new) = (issuer.verifier(), issuer.verifier());

@@ -1,11 +1,11 @@
-//! Idempotency-Key against the HTTP working group's structured-field vectors and the draft's own examples.
+//! `Idempotency-Key` against the HTTP working group's structured-field vectors and the examples of the draft.
 
 use serde_json::Value;
 use shared::idempotency::key::parse;
 
 use crate::case_json;
 
-/// A quoted value as API Gateway would hand it over: lines joined with a comma.
+/// The header value as API Gateway passes it on: lines joined with a comma.
 fn joined(row: &Value) -> String {
     let lines: Vec<&str> = row["raw"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
     lines.join(", ")
@@ -18,15 +18,15 @@ fn structured_field_strings_are_read_as_the_working_group_reads_them() {
         for row in rows.as_array().unwrap() {
             let value = joined(row);
             if !value.trim_start().starts_with('"') {
-                // Bare values are ours to take, as Stripe does.
+                // Bare values are our extension of the draft, as Stripe accepts them.
                 continue;
             }
             let expected = row["expected"][0].as_str();
             let key = parse(&value);
             match expected {
-                // Ours to refuse: no key at all, and longer than 255.
+                // Our own limits: not empty, and at most 255 characters.
                 Some(text) if text.is_empty() || text.chars().count() > 255 => assert!(key.is_err(), "{row}"),
-                // Whether a String of nothing but spaces is blank is not the working group's question.
+                // The vectors do not tell whether a String of spaces is a key.
                 Some(text) if text.trim().is_empty() => {}
                 Some(text) => assert_eq!(key.as_deref(), Ok(text), "{row}"),
                 None => assert!(key.is_err(), "{row}"),

@@ -1,4 +1,4 @@
-//! Ledgers that nobody can rewrite, positions that can be rebuilt from them, and numbers the schema cannot hold.
+//! Ledgers are append-only, positions can be rebuilt from them, and the schema refuses impossible quantities.
 
 use sqlx::{AssertSqlSafe, Executor};
 use testing::{Seed, Shop};
@@ -30,7 +30,7 @@ async fn shop() -> Shop {
 }
 
 #[tokio::test]
-async fn not_even_the_owner_rewrites_a_ledger() {
+async fn not_even_the_owner_can_rewrite_a_ledger() {
     let shop = shop().await;
     let before = shop.db.state().await;
     for table in ["allocation_ledger", "stock_ledger"] {
@@ -71,7 +71,7 @@ async fn oversell_cannot_be_represented() {
 }
 
 #[tokio::test]
-async fn an_order_line_never_holds_and_ships_more_than_it_wants() {
+async fn an_order_line_never_has_more_allocated_and_shipped_than_ordered() {
     let shop = shop().await;
     for sql in [
         "update order_line set qty_allocated = 7",
@@ -116,7 +116,7 @@ async fn rows_cannot_point_into_another_tenant() {
 }
 
 #[tokio::test]
-async fn the_audit_names_every_position_that_differs_and_a_rebuild_mends_it() {
+async fn the_audit_names_every_position_that_differs_and_a_rebuild_corrects_it() {
     let shop = shop().await;
     let (tenant, [first, second]) = (shop.tenant.id, shop.tenant.skus[..].try_into().unwrap());
     shop.db
@@ -126,23 +126,23 @@ async fn the_audit_names_every_position_that_differs_and_a_rebuild_mends_it() {
         ))
         .await;
     assert_eq!(shop.db.count("position_audit").await, 2);
-    let told = format!(
+    let reported = format!(
         "position_audit where (sku_id = '{first}' and allocated = 2 and ledger_allocated = 4)
            or (sku_id = '{second}' and on_hand = 17 and ledger_on_hand = 10 and on_order = 3 and ledger_on_order = 0)"
     );
-    assert_eq!(shop.db.count(&told).await, 2);
+    assert_eq!(shop.db.count(&reported).await, 2);
     let other = shop.db.seed(Seed::default()).await;
     shop.db.execute(format!("update sku_position set on_hand = 99 where tenant_id = '{}'", other.id)).await;
     let rebuilt = format!("(select holdfast.rebuild_positions('{tenant}') as n) r where n = 2");
     assert_eq!(shop.db.count(&rebuilt).await, 1);
     assert_eq!(shop.db.count(&format!("position_audit where tenant_id = '{tenant}'")).await, 0);
-    assert_eq!(shop.db.count("position_audit").await, 1, "another tenant is left alone");
+    assert_eq!(shop.db.count("position_audit").await, 1, "the rebuild changes another tenant");
     shop.db.execute(format!("select holdfast.rebuild_positions('{}')", other.id)).await;
     shop.db.assert_consistent().await;
 }
 
 #[tokio::test]
-async fn a_line_that_differs_from_the_ledger_is_named() {
+async fn a_line_that_differs_from_the_ledger_is_reported() {
     let shop = shop().await;
     let order = shop.tenant.orders[0];
     shop.db

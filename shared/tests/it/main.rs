@@ -1,5 +1,5 @@
-//! What the shared crate and the schema promise on their own.
-#![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
+//! Tests of the shared crate and of the database schema, without a function around them.
+#![expect(clippy::unwrap_used, reason = "in a test, a missing value is a failure")]
 
 mod canonical_json;
 mod gateway_events;
@@ -12,7 +12,7 @@ mod statements;
 
 use testing::case;
 
-/// A file of the published test vectors, as JSON.
+/// A file of published test vectors, as JSON; `None` if the vectors are not installed.
 pub fn case_json(path: &str) -> Option<serde_json::Value> {
     case(path).map(|bytes| serde_json::from_slice(&bytes).unwrap())
 }

@@ -1,4 +1,4 @@
-//! Migrations: applied again, side by side, and to a database that is full, they change nothing they should not.
+//! Migrations that are applied again, concurrently, or to a database with data change nothing that they should not.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testing::{Seed, Shop, migrate};
@@ -12,7 +12,7 @@ const GRANTS: &str = "select md5(string_agg(g::text, ',' order by g::text)) from
       where routine_schema = 'holdfast') g";
 
 #[tokio::test]
-async fn migrating_a_full_database_again_changes_nothing() {
+async fn migrating_a_database_with_data_again_changes_nothing() {
     let shop = Shop::open(Seed { skus: 3, on_hand: 10, ..Seed::default() }).await;
     shop.db.emit(&shop.tenant, 3).await;
     let before = (
@@ -33,7 +33,7 @@ async fn migrating_a_full_database_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_function_that_somebody_changed_is_put_back() {
+async fn a_function_that_was_changed_by_hand_is_restored() {
     let shop = Shop::open(Seed::default()).await;
     let before: String = shop.db.scalar(FUNCTIONS).await;
     shop.db
@@ -57,7 +57,7 @@ async fn sessions_that_work_while_functions_are_replaced_go_on() {
 }
 
 #[tokio::test]
-async fn two_that_migrate_an_empty_database_at_once_both_succeed() {
+async fn two_concurrent_migrations_of_an_empty_database_both_succeed() {
     let shop = Shop::open(Seed::default()).await;
     let mut owner = shop.db.owner().await;
     let name = format!("{}_empty", shop.db.name());

@@ -1,4 +1,4 @@
-//! Row-level security: a query that forgets its tenant returns nothing, and nobody writes into another's.
+//! Row-level security: a query without a tenant returns nothing, and no tenant writes rows of another.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use testing::{Seed, Shop, issue_api_key};
@@ -20,7 +20,7 @@ async fn become_tenant(app: &mut PgConnection, tenant: Uuid) {
         .unwrap();
 }
 
-/// Tables and views of the schema that carry a tenant, and whether the role may read them.
+/// Tables and views with a tenant column, and whether the role may read them.
 async fn tenant_tables(owner: &mut PgConnection, role: &str) -> Vec<(String, bool)> {
     let sql = "select distinct c.table_name::text, has_table_privilege($1, 'public.' || c.table_name, 'select') as readable
         from information_schema.columns c where c.table_schema = 'public'
@@ -29,7 +29,7 @@ async fn tenant_tables(owner: &mut PgConnection, role: &str) -> Vec<(String, boo
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-async fn busy_shop() -> Shop {
+async fn shop_with_rows() -> Shop {
     let shop = Shop::open(Seed { on_hand: 10, ..Seed::default() }).await;
     let (tenant, order, sku, customer) =
         (shop.tenant.id, shop.tenant.orders[0], shop.tenant.skus[0], shop.tenant.customer);
@@ -62,14 +62,18 @@ async fn every_table_with_a_tenant_is_under_row_level_security() {
     assert_eq!(shop.db.count(open).await, 0, "a table without row-level security");
     let views = "pg_class c join pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'public' and c.relkind = 'v' and not coalesce('security_invoker=true' = any (c.reloptions), false)";
-    assert_eq!(shop.db.count(views).await, 0, "a view that runs as its owner");
+    assert_eq!(shop.db.count(views).await, 0, "a view that is not security invoker");
     let definers = "pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname in ('holdfast', 'public') and p.prosecdef and p.proname not like 'tenant\\_of\\_%'";
-    assert_eq!(shop.db.count(definers).await, 0, "a function that runs as its owner and is no resolver");
+    assert_eq!(shop.db.count(definers).await, 0, "a security definer function that is not a resolver");
     let resolvers = "pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname = 'holdfast' and p.prosecdef and (p.prorettype <> 'uuid'::regtype or p.proretset
           or has_function_privilege('holdfast_worker', p.oid, 'execute') or p.proconfig is null)";
-    assert_eq!(shop.db.count(resolvers).await, 0, "a resolver that gives more than a tenant id");
+    assert_eq!(
+        shop.db.count(resolvers).await,
+        0,
+        "a resolver that returns more than a tenant id, or to the wrong role"
+    );
     let roles = "pg_roles where rolname in ('holdfast_app', 'holdfast_worker') and (rolsuper or rolbypassrls or rolcreaterole or rolcreatedb)";
     assert_eq!(shop.db.count(roles).await, 0);
     assert_eq!(
@@ -82,7 +86,7 @@ async fn every_table_with_a_tenant_is_under_row_level_security() {
 
 #[tokio::test]
 async fn without_a_tenant_the_app_role_sees_nothing_and_with_one_only_its_own() {
-    let shop = busy_shop().await;
+    let shop = shop_with_rows().await;
     let other = shop.db.seed(Seed::default()).await;
     let (mut owner, mut app) = (shop.db.owner().await, shop.db.app().await);
     let tables = tenant_tables(&mut owner, "holdfast_app").await;
@@ -109,18 +113,18 @@ async fn without_a_tenant_the_app_role_sees_nothing_and_with_one_only_its_own() 
             assert_eq!(mine, rows(&mut owner, own).await.unwrap(), "{table}");
         }
         app.execute("reset app.tenant_id").await.unwrap();
-        let of_busy = format!("select count(*) from {table} where {column} = '{}'", shop.tenant.id);
+        let of_shop = format!("select count(*) from {table} where {column} = '{}'", shop.tenant.id);
         let audit = table.ends_with("_audit");
         assert!(
-            audit || rows(&mut owner, of_busy).await.unwrap() > 0 || !table.starts_with("idem"),
+            audit || rows(&mut owner, of_shop).await.unwrap() > 0 || !table.starts_with("idem"),
             "{table} has rows to hide"
         );
     }
 }
 
 #[tokio::test]
-async fn the_app_role_writes_nothing_for_another_tenant_and_no_ledger_twice() {
-    let shop = busy_shop().await;
+async fn the_app_role_writes_nothing_for_another_tenant_and_rewrites_no_ledger() {
+    let shop = shop_with_rows().await;
     let other = shop.db.seed(Seed::default()).await;
     let before = shop.db.state().await;
     let mut app = shop.db.app().await;
@@ -169,8 +173,8 @@ async fn the_app_role_writes_nothing_for_another_tenant_and_no_ledger_twice() {
 }
 
 #[tokio::test]
-async fn the_worker_crosses_tenants_on_just_the_tables_it_drains() {
-    let shop = busy_shop().await;
+async fn the_worker_reads_other_tenants_only_in_the_tables_it_drains() {
+    let shop = shop_with_rows().await;
     let mut owner = shop.db.owner().await;
     let mut worker = PgConnection::connect(&shop.db.worker_url).await.unwrap();
     let drained = [
@@ -202,8 +206,8 @@ async fn the_worker_crosses_tenants_on_just_the_tables_it_drains() {
 }
 
 #[tokio::test]
-async fn a_resolver_gives_a_tenant_id_for_a_proof_and_nothing_without() {
-    let shop = busy_shop().await;
+async fn a_resolver_returns_a_tenant_id_for_a_known_credential_only() {
+    let shop = shop_with_rows().await;
     let mut app = shop.db.app().await;
     for (sql, expected) in [
         ("select holdfast.tenant_of_api_key((select sha256('nothing')))".to_owned(), None),

@@ -1,19 +1,19 @@
-//! Every function of schema `holdfast` runs against the migrated schema, so a typo fails before it is deployed.
+//! Calls every function of the schema `holdfast`, so that a wrong name in its body is found before it is deployed.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 use testing::{Seed, Shop};
 
-/// Class 42: unknown tables, columns, functions, ambiguous names, wrong types. 42501 (denied) is no typo.
-fn is_typo(error: &sqlx::Error) -> bool {
+/// Class 42: unknown tables, columns or functions, ambiguous names, wrong types; but not 42501, permission denied.
+fn is_wrong_name(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|e| e.code()).unwrap_or_default();
     code.starts_with("42") && code != "42501"
 }
 
 #[tokio::test]
-async fn no_function_names_what_is_not_there() {
+async fn no_function_uses_an_unknown_name() {
     let shop = Shop::open(Seed::default()).await;
     let mut owner = shop.db.owner().await;
-    // Nothing may depend on the caller's search_path either.
+    // No function may depend on the caller's search_path.
     owner.execute("set search_path = ''").await.unwrap();
     let functions = sqlx::query(
         "select p.oid::regprocedure::text as name, p.proname::text as bare, pronargs - pronargdefaults as needed,
@@ -51,7 +51,7 @@ async fn no_function_names_what_is_not_there() {
             let mut transaction = owner.begin().await.unwrap();
             let done = transaction.execute(sqlx::raw_sql(AssertSqlSafe(sql.clone()))).await;
             if let Err(error) = done {
-                assert!(!is_typo(&error), "{name}: {sql}: {error}");
+                assert!(!is_wrong_name(&error), "{name}: {sql}: {error}");
             }
             transaction.rollback().await.unwrap();
         }

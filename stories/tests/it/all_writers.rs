@@ -1,5 +1,5 @@
-//! All that changes orders, at once on the same few: saves, cancels, creations, invoices and payments between
-//! allocates and releases. Nobody deadlocks, the limit holds, and every number agrees.
+//! Everything that changes orders runs at the same time on the same few orders: save, cancel, create, invoice, payment,
+//! allocate, release. There is no deadlock, the credit limit holds, and all numbers agree.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
     reply
 }
 
-/// The number of the test's own choices: a linear congruence, so that a run can be told again by its seed.
+/// The test's random choices: a linear congruential generator, so that a seed repeats them.
 struct Dice(u64);
 
 impl Dice {
@@ -40,8 +40,8 @@ impl Dice {
     }
 }
 
-/// What one worker asks for in one round, of one of the two newest open orders, so that workers meet.
-async fn one_wish(shop: &Shop, owner: &mut PgConnection, dice: &mut Dice) -> Event {
+/// A random request for one of the two newest open orders: workers want the same rows.
+async fn one_request(shop: &Shop, owner: &mut PgConnection, dice: &mut Dice) -> Event {
     let newest: Vec<(Uuid, i64)> = sqlx::query_as(
         "select id, version from wholesale_order where status = 'open' order by created_at desc, id limit 2",
     )
@@ -72,20 +72,20 @@ async fn one_wish(shop: &Shop, owner: &mut PgConnection, dice: &mut Dice) -> Eve
     Event::new(method, &path).bearer(&shop.tenant.token()).key(&fresh_key()).json(&body)
 }
 
-/// A worker on its own sandbox; tells what became of each of its wishes.
+/// A worker with its own sandbox; returns the last path segment and the status of each request.
 async fn work(shop: Arc<Shop>, worker: usize) -> Vec<(String, u16)> {
     let sandbox = shop.db.endpoint();
     let mut owner = shop.db.owner().await;
-    // Two of each mind: they ask for the same at about the same moment.
+    // Two workers have the same seed: they send the same requests at about the same time.
     let mut dice = Dice(u64::try_from(worker / 2).unwrap() + 7);
     let mut done = Vec::new();
     for round in 0..ROUNDS {
-        let event = one_wish(&shop, &mut owner, &mut dice).await;
+        let event = one_request(&shop, &mut owner, &mut dice).await;
         let reply = send(&sandbox, &event).await;
         let path = event.to_json()["rawPath"].as_str().unwrap().to_owned();
         done.push((path.rsplit('/').next().unwrap().to_owned(), reply.status));
         if worker == 0 && round % 8 == 7 {
-            // As the payment webhook does it.
+            // As a payment webhook does.
             shop.db
                 .execute(
                     "update invoice set status = 'paid', paid_at = now() where status = 'awaiting_payment'",
@@ -97,7 +97,7 @@ async fn work(shop: Arc<Shop>, worker: usize) -> Vec<(String, u16)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_meets_whom_the_numbers_agree() {
+async fn concurrent_writers_do_not_deadlock_and_the_numbers_agree() {
     let seed = Seed {
         skus: 3,
         on_hand: 60,
@@ -123,25 +123,26 @@ async fn whoever_meets_whom_the_numbers_agree() {
     let held_by_cancelled =
         "order_line l join wholesale_order o on o.tenant_id = l.tenant_id and o.id = l.order_id
         where o.status = 'cancelled' and l.qty_allocated > 0";
-    assert_eq!(shop.db.count(held_by_cancelled).await, 0, "a cancelled order holds nothing");
+    assert_eq!(shop.db.count(held_by_cancelled).await, 0, "a cancelled order has nothing allocated");
     let uneven = "(select o.id, coalesce(sum(l.qty_invoiced * l.unit_price_minor), 0) as lines,
                      (select coalesce(sum(total_minor), 0) from invoice i where i.order_id = o.id) as invoices
                    from wholesale_order o join order_line l on l.order_id = o.id group by o.id) s where lines <> invoices";
-    assert_eq!(shop.db.count(uneven).await, 0, "invoices that are not what their order's lines say");
+    assert_eq!(shop.db.count(uneven).await, 0, "invoices whose total differs from their order's lines");
     let saves = done.iter().filter(|(path, status)| Uuid::parse_str(path).is_ok() && *status == 200).count();
     let saved = "outbox where event_type = 'order.saved'";
     assert_eq!(shop.db.count(saved).await, i64::try_from(saves).unwrap(), "one event per save");
-    // Units invoiced may be released and the size run cut below them; but nobody invoices what was never held.
+    // Invoiced units may be released later, and the line reduced below them; but no unit is invoiced that was never
+    // allocated.
     let over = "order_line l join (
           select order_id, sku_id, max(held) as most from (
             select order_id, sku_id, sum(qty) over (partition by order_id, sku_id order by id) as held from allocation_ledger) h
           group by order_id, sku_id) m using (order_id, sku_id) where l.qty_invoiced > m.most";
-    assert_eq!(shop.db.count(over).await, 0, "a line invoiced for more than it ever held");
+    assert_eq!(shop.db.count(over).await, 0, "a line invoiced for more than was ever allocated to it");
     let passed = format!(
         "(select (select coalesce(sum(total_minor), 0) from invoice where status = 'awaiting_payment')
                + (select coalesce(sum(greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced) * l.unit_price_minor), 0)
                   from order_line l join wholesale_order o on o.id = l.order_id where o.status <> 'cancelled') as exposure) s
          where exposure > {LIMIT_MINOR}"
     );
-    assert_eq!(shop.db.count(&passed).await, 0, "the credit limit was passed");
+    assert_eq!(shop.db.count(&passed).await, 0, "the credit limit was exceeded");
 }

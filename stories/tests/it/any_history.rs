@@ -1,5 +1,5 @@
-//! Whatever is asked, in whatever order and beside whatever else: the numbers agree with their ledgers, each success
-//! left exactly its lines and events, each refusal nothing.
+//! After any requests in any order, at the same time as any others: numbers agree with their ledgers; each success has
+//! written exactly its ledger lines and events, each refusal nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,13 +19,14 @@ const SKUS: usize = 3;
 const ORDERS: usize = 2;
 const TASKS: usize = 4;
 
-/// One request that somebody sends, perhaps a second time.
+/// A request of one worker.
 #[derive(Clone, Debug)]
-struct Wish {
+struct Request {
     releases: bool,
     order: usize,
     lines: Vec<(usize, i64)>,
     flaw: Option<Flaw>,
+    /// Whether it is sent a second time.
     repeated: bool,
 }
 
@@ -38,7 +39,7 @@ enum Flaw {
     NoToken,
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn any_request() -> impl Strategy<Value = Request> {
     let flaw = prop_oneof![
         Just(Flaw::UnknownSku),
         Just(Flaw::UnknownOrder),
@@ -53,7 +54,7 @@ fn wish() -> impl Strategy<Value = Wish> {
         prop::option::weighted(0.15, flaw),
         prop::bool::weighted(0.3),
     )
-        .prop_map(|(releases, order, lines, flaw, repeated)| Wish {
+        .prop_map(|(releases, order, lines, flaw, repeated)| Request {
             releases,
             order,
             lines,
@@ -62,82 +63,82 @@ fn wish() -> impl Strategy<Value = Wish> {
         })
 }
 
-/// The event, and whether the key may be recorded by it.
-fn event(tenant: &Tenant, wish: &Wish) -> (Event, String) {
+/// The event and its idempotency key.
+fn event(tenant: &Tenant, request: &Request) -> (Event, String) {
     let unknown = Uuid::new_v4();
     let order =
-        if matches!(wish.flaw, Some(Flaw::UnknownOrder)) { unknown } else { tenant.orders[wish.order] };
-    let lines: Vec<Value> = wish
+        if matches!(request.flaw, Some(Flaw::UnknownOrder)) { unknown } else { tenant.orders[request.order] };
+    let lines: Vec<Value> = request
         .lines
         .iter()
         .enumerate()
         .map(|(n, (sku, qty))| {
-            let sku = if n == 0 && matches!(wish.flaw, Some(Flaw::UnknownSku)) {
+            let sku = if n == 0 && matches!(request.flaw, Some(Flaw::UnknownSku)) {
                 unknown
             } else {
                 tenant.skus[*sku]
             };
-            let qty = if matches!(wish.flaw, Some(Flaw::ZeroQty)) { 0 } else { *qty };
+            let qty = if matches!(request.flaw, Some(Flaw::ZeroQty)) { 0 } else { *qty };
             json!({"skuId": sku, "qty": qty})
         })
         .collect();
-    let verb = if wish.releases { "release" } else { "allocate" };
+    let verb = if request.releases { "release" } else { "allocate" };
     let key = fresh_key();
     let mut event = Event::post(&format!("/orders/{order}/{verb}")).json(&json!({"lines": lines}));
-    if !matches!(wish.flaw, Some(Flaw::NoKey)) {
+    if !matches!(request.flaw, Some(Flaw::NoKey)) {
         event = event.key(&key);
     }
-    if !matches!(wish.flaw, Some(Flaw::NoToken)) {
+    if !matches!(request.flaw, Some(Flaw::NoToken)) {
         event = event.bearer(&tenant.token());
     }
     (event, key)
 }
 
 struct Done {
-    wish: Wish,
+    request: Request,
     key: String,
     reply: Reply,
 }
 
-async fn live(sandbox: Arc<Endpoint>, tenant: Tenant, wishes: Vec<Wish>) -> Vec<Done> {
+async fn work(sandbox: Arc<Endpoint>, tenant: Tenant, requests: Vec<Request>) -> Vec<Done> {
     let mut done = Vec::new();
-    for wish in wishes {
-        let (event, key) = event(&tenant, &wish);
+    for request in requests {
+        let (event, key) = event(&tenant, &request);
         let reply = send(&sandbox, &event).await;
-        if wish.repeated {
+        if request.repeated {
             let again = send(&sandbox, &event).await;
             assert_eq!(
                 (again.status, again.json()["error"].clone()),
                 (reply.status, reply.json()["error"].clone())
             );
-            assert!(wish.flaw.is_some() || again.body == reply.body);
+            assert!(request.flaw.is_some() || again.body == reply.body);
         }
-        done.push(Done { wish, key, reply });
+        done.push(Done { request, key, reply });
     }
     done
 }
 
-/// What the tenant's tables must hold after what was answered.
+/// Compares the tenant's tables with the answers.
 async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
     let (mut entries, mut recorded, mut held) = (0, BTreeSet::new(), BTreeMap::new());
-    for Done { wish, key, reply } in done {
-        let expected: &[u16] = match wish.flaw {
+    for Done { request, key, reply } in done {
+        let expected: &[u16] = match request.flaw {
             None => &[200, 422],
             Some(Flaw::UnknownSku) => &[422],
             Some(Flaw::UnknownOrder) => &[404],
             Some(Flaw::ZeroQty | Flaw::NoKey) => &[400],
             Some(Flaw::NoToken) => &[401],
         };
-        assert!(expected.contains(&reply.status), "{wish:?} {reply:?}");
+        assert!(expected.contains(&reply.status), "{request:?} {reply:?}");
         if matches!(reply.status, 200 | 404 | 422) {
             recorded.insert(key.clone());
         }
         if reply.status == 200 {
-            let skus: BTreeSet<usize> = wish.lines.iter().map(|(sku, _)| *sku).collect();
+            let skus: BTreeSet<usize> = request.lines.iter().map(|(sku, _)| *sku).collect();
             entries += i64::try_from(skus.len()).unwrap();
-            for (sku, qty) in &wish.lines {
-                let line = (tenant.orders[wish.order], tenant.skus[*sku]);
-                *held.entry(line).or_insert(0) += if wish.releases { -qty } else { *qty };
+            for (sku, qty) in &request.lines {
+                let line = (tenant.orders[request.order], tenant.skus[*sku]);
+                *held.entry(line).or_insert(0) += if request.releases { -qty } else { *qty };
             }
         }
     }
@@ -151,7 +152,7 @@ async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
     assert_eq!(
         keys.into_iter().collect::<BTreeSet<_>>(),
         recorded,
-        "recorded is what the work decided, nothing else"
+        "recorded are the requests that the operation decided, and no others"
     );
     let counts: (i64, i64) = sqlx::query_as(
         "select (select count(*) from allocation_ledger where tenant_id = $1), (select count(*) from outbox where tenant_id = $1)",
@@ -160,7 +161,7 @@ async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
     .fetch_one(&mut owner)
     .await
     .unwrap();
-    assert_eq!(counts, (entries, entries * 2), "ledger lines and events are those of the successes");
+    assert_eq!(counts, (entries, entries * 2), "ledger lines and events of the successes only");
     let lines: Vec<(Uuid, Uuid, i64)> = sqlx::query_as(
         "select order_id, sku_id, qty_allocated from order_line where tenant_id = $1 and qty_allocated <> 0",
     )
@@ -169,7 +170,7 @@ async fn check(shop: &Shop, tenant: &Tenant, done: &[Done]) {
     .await
     .unwrap();
     let lines: BTreeMap<_, _> = lines.into_iter().map(|(order, sku, qty)| ((order, sku), qty)).collect();
-    assert_eq!(lines, held, "a line holds what was granted and not given back");
+    assert_eq!(lines, held, "a line holds what was allocated and not released");
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn after_any_history_the_numbers_agree_with_what_was_answered() {
     let sandboxes: Vec<_> = (0..TASKS).map(|_| Arc::new(shop.db.endpoint())).collect();
     let config = Config { cases: 16, failure_persistence: None, max_shrink_iters: 40, ..Config::default() };
     TestRunner::new(config)
-        .run(&vec(vec(wish(), 1..14), TASKS), |histories| {
+        .run(&vec(vec(any_request(), 1..14), TASKS), |histories| {
             runtime.block_on(async {
                 let seed = Seed {
                     skus: SKUS,
@@ -193,7 +194,7 @@ fn after_any_history_the_numbers_agree_with_what_was_answered() {
                 let tasks = histories
                     .into_iter()
                     .zip(&sandboxes)
-                    .map(|(wishes, sandbox)| tokio::spawn(live(sandbox.clone(), tenant.clone(), wishes)));
+                    .map(|(requests, sandbox)| tokio::spawn(work(sandbox.clone(), tenant.clone(), requests)));
                 let done: Vec<Done> = join_all(tasks).await.into_iter().flat_map(Result::unwrap).collect();
                 check(&shop, &tenant, &done).await;
                 shop.db.assert_consistent().await;

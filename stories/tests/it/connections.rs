@@ -1,4 +1,4 @@
-//! Connections that run out, and one that the network has dropped without a word.
+//! Too few database connections, and a connection that the network has dropped silently.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::send;
 #[tokio::test]
 async fn cold_sandboxes_beyond_the_servers_connections_get_503_and_all_succeed_on_retry() {
     let shop = Shop::open(Seed { on_hand: 1_000, orders: 110, ..Seed::default() }).await;
-    // As max_connections 100 would, for this database alone.
+    // Like max_connections, but for this database only.
     shop.db.execute(format!("alter database {} connection limit 100", shop.db.name())).await;
     let cold: Vec<_> = (0..110)
         .map(|order| {
@@ -20,7 +20,7 @@ async fn cold_sandboxes_beyond_the_servers_connections_get_503_and_all_succeed_o
         .collect();
     let replies = join_all(cold.iter().map(|(sandbox, event)| send(sandbox, event))).await;
     let refused = replies.iter().filter(|reply| reply.status == 503).count();
-    // Behind a pooler they share what connections there are; that is what it is for.
+    // Behind a pooler they share its connections.
     assert!(refused > 0 || shop.db.is_pooled(), "all 110 found a connection");
     for reply in &replies {
         match reply.status {
@@ -32,7 +32,7 @@ async fn cold_sandboxes_beyond_the_servers_connections_get_503_and_all_succeed_o
             other => panic!("{other}: {}", reply.json()),
         }
     }
-    // Half of the sandboxes end; those that were refused repeat their request.
+    // Sandboxes that succeeded end and free their connections; the others repeat their requests.
     let mut still_refused: Vec<_> =
         cold.iter().zip(&replies).filter(|(_, r)| r.status == 503).map(|(c, _)| c.clone()).collect();
     drop((cold, replies));
@@ -51,7 +51,7 @@ async fn cold_sandboxes_beyond_the_servers_connections_get_503_and_all_succeed_o
 async fn an_idle_connection_that_the_network_dropped_silently_costs_one_reconnect_and_no_5xx() {
     let shop = Shop::open(Seed::default()).await;
     let wire = Wire::before(&shop.db).await;
-    // Every connection counts as idle for long.
+    // With a limit of 0 s every request checks its connection first.
     let sandbox = wire.endpoint_with(&shop.db, 0);
     assert_eq!(send(&sandbox, &shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 1))).await.status, 200);
     wire.take_counts();
@@ -61,6 +61,6 @@ async fn an_idle_connection_that_the_network_dropped_silently_costs_one_reconnec
     assert!(wire.has_struck());
     assert_eq!((reply.status, reply.header("idempotent-replayed")), (200, None), "{}", reply.json());
     assert!(begun.elapsed() < Duration::from_secs(5));
-    assert_eq!(wire.take_counts().asked, 2, "the sign of life that never came, and the request");
+    assert_eq!(wire.take_counts().asked, 2, "the liveness check without an answer, and the request");
     assert_eq!(shop.db.count("allocation_ledger").await, 2);
 }

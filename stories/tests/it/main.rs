@@ -1,5 +1,5 @@
-//! What the functions promise together: real handlers, real Postgres.
-#![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
+//! What the functions promise together: real handlers, real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod all_writers;
 mod any_history;
@@ -10,7 +10,7 @@ mod wire;
 use shared::idempotency::endpoint::Endpoint;
 use testing::{Event, Reply};
 
-/// One event to allocate or release, whichever its path names.
+/// Sends an event to allocate or release, as its path says.
 pub async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
     let request = event.request();
     let allocates = event.to_json()["rawPath"].as_str().unwrap().ends_with("/allocate");

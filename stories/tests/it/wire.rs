@@ -1,5 +1,5 @@
-//! Every message of a request cut in turn: allocate's one, and the three of the wrapper around release. Whatever breaks,
-//! the work is done once, and the retry agrees with the ledger.
+//! A fault at each message of a request: allocate's single message, and release's three. Whatever the fault, the operation
+//! takes effect once, and the retry agrees with the ledger.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use testing::{Action, Counts, Event, Reply, Seed, Shop, Toward, Wire, fresh_key}
 
 use crate::send;
 
-/// A shop, a proxy before its database and a sandbox behind it whose connection is open.
+/// A database, a proxy in front of it, and a sandbox that is connected through the proxy.
 struct Stage {
     shop: Shop,
     wire: Wire,
@@ -20,7 +20,7 @@ impl Stage {
         let shop = Shop::open(Seed { on_hand: 100, order_qty: 100, ..Seed::default() }).await;
         let wire = Wire::before(&shop.db).await;
         let sandbox = wire.endpoint(&shop.db);
-        // Something to release, and a connection that is warm.
+        // Opens the connection, and allocates units that can be released.
         assert_eq!(
             send(&sandbox, &shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 50))).await.status,
             200
@@ -59,7 +59,7 @@ impl Verb {
     }
 }
 
-/// Verb and number of the message, for each message of each.
+/// Each verb with each of its messages' numbers.
 fn every_message() -> impl Iterator<Item = (Verb, usize)> {
     [Verb::Allocate, Verb::Release]
         .into_iter()
@@ -155,9 +155,9 @@ async fn a_client_that_falls_silent_in_mid_request_frees_its_locks_within_15_s()
         );
         return;
     }
-    // All at once: each waits for the server's own limits.
-    let stories = [(Verb::Allocate, 1), (Verb::Release, 1), (Verb::Release, 2), (Verb::Release, 3)];
-    futures_util::future::join_all(stories.map(|(verb, nth)| async move {
+    // At the same time: each case waits for the server's timeouts.
+    let cases = [(Verb::Allocate, 1), (Verb::Release, 1), (Verb::Release, 2), (Verb::Release, 3)];
+    futures_util::future::join_all(cases.map(|(verb, nth)| async move {
         let stage = Stage::set().await;
         let event = stage.event(verb);
         stage.wire.strike(Toward::Server, 'Q', nth, Action::Withhold);
@@ -178,7 +178,7 @@ async fn a_client_that_falls_silent_in_mid_request_frees_its_locks_within_15_s()
         let (stalled, retry) = tokio::join!(stalled, retry);
         assert!(succeeded(&retry), "{verb:?} {nth}: {}", retry.json());
         assert!(begun.elapsed() < Duration::from_secs(15), "{verb:?} {nth}");
-        // The stalled request itself says that it does not know; or it got through on its one reconnect.
+        // The stalled request does not know its outcome, or has succeeded on its one reconnect.
         assert!(matches!(stalled.status, 200 | 409 | 503), "{verb:?} {nth}: {}", stalled.json());
         assert_eq!(stage.done().await, 1, "{verb:?} {nth}");
         stage.shop.db.assert_consistent().await;
@@ -186,7 +186,7 @@ async fn a_client_that_falls_silent_in_mid_request_frees_its_locks_within_15_s()
     .await;
 }
 
-/// Sends until the answer is not "still running": the server may notice a cut connection a moment later than we do.
+/// Repeats the request while its key is in use: the server may notice a closed connection later than the client.
 async fn answered(stage: &Stage, event: &Event) -> Reply {
     let begun = Instant::now();
     loop {

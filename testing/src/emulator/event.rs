@@ -1,4 +1,4 @@
-//! The events that functions are invoked with, and the answers of HTTP functions.
+//! The events that functions are invoked with, and the responses of HTTP functions.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Where everything runs.
+/// The AWS region of all functions.
 pub const REGION: &str = "eu-west-1";
 const ACCOUNT: &str = "123456789012";
 
-/// The ARN that an invocation names.
+/// A Lambda function's ARN in [`REGION`].
 pub fn function_arn(name: &str) -> String {
     format!("arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}")
 }
 
-/// An API Gateway HTTP API event (payload format 2.0). `path` may carry `?query`; header names are lower-cased, a header
-/// given twice is joined with a comma, a body that is not UTF-8 travels as base64.
+/// An API Gateway HTTP API event (payload format 2.0). `path` may contain `?query`. As API Gateway does, it lower-cases
+/// header names, joins repeated headers with a comma, and encodes a body that is not UTF-8 as base64.
 pub fn http(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Value {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut joined = BTreeMap::<String, String>::new();
@@ -53,7 +53,7 @@ pub fn http(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> 
     })
 }
 
-/// What an EventBridge rule sends on its schedule.
+/// The event of an EventBridge schedule rule.
 pub fn scheduled(rule: &str) -> Value {
     json!({
         "version": "0",
@@ -68,22 +68,19 @@ pub fn scheduled(rule: &str) -> Value {
     })
 }
 
-/// What an HTTP function answered.
+/// An HTTP function's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpAnswer {
-    /// Status.
+    /// HTTP status.
     pub status: u16,
     /// Headers by lower-case name.
     pub headers: BTreeMap<String, String>,
-    /// The body's bytes.
+    /// Decoded, if it was base64.
     pub body: Vec<u8>,
 }
 
 impl HttpAnswer {
-    /// From an invocation's payload.
-    ///
-    /// # Errors
-    /// When it is not an answer in payload format 2.0.
+    /// Reads an invocation's payload, which must be a response in payload format 2.0.
     pub fn read(payload: &[u8]) -> Result<Self> {
         let answer: Value = serde_json::from_slice(payload).context("the answer is not JSON")?;
         let status = answer["statusCode"].as_u64().context("no statusCode")?;
@@ -115,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_travel_as_base64() {
+    fn a_body_that_is_not_utf8_is_sent_as_base64() {
         let event = http("POST", "/", &[], &[0xff, 0]);
         assert_eq!(event["isBase64Encoded"], true);
         let answer = json!({"statusCode": 200, "body": event["body"], "isBase64Encoded": true}).to_string();

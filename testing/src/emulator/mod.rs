@@ -1,11 +1,12 @@
-//! Lambda's side of a function: sandboxes that run any bootstrap binary against a Runtime API of their own.
+//! A Lambda emulator: sandboxes (Lambda's execution environments) that run any bootstrap binary, each with its own Runtime
+//! API.
 //!
-//! Promises what Lambda promises: one invocation at a time per sandbox, the event with a request id, a true deadline
-//! and a trace header; a function that outlives its timeout is killed with its sandbox; a sandbox can be frozen between
-//! invocations and thawed by the next one. Beyond that, a caller may freeze, thaw and kill at any moment.
-//! Relies on the 2018-06-01 Runtime API, which is HTTP on loopback, one port per sandbox.
-//! Does not promise isolation, a memory limit or a CPU share: a sandbox is a plain process. Nor does it start a new
-//! sandbox in place of a dead one; that is the caller's.
+//! Promises what Lambda promises: one invocation at a time per sandbox; each event with a request id, the real deadline
+//! and a trace header; a function that exceeds its timeout is killed with its sandbox; a sandbox can be frozen between
+//! invocations and is thawed by the next one. In addition a caller can freeze, thaw and kill it at any moment.
+//! Relies on the Runtime API of 2018-06-01: HTTP on loopback, one port per sandbox.
+//! Does not promise isolation, a memory limit or a CPU share: a sandbox is an ordinary process. A dead sandbox is not
+//! replaced; that is left to the caller.
 
 pub mod event;
 mod runtime_api;
@@ -24,69 +25,70 @@ use tokio::task::JoinHandle;
 
 use runtime_api::{Delivery, Phase, RuntimeApi};
 
-/// Lambda gives the init phase this long.
+/// Lambda's limit for the init phase.
 const INIT_WITHIN: Duration = Duration::from_secs(10);
 /// A stop signal reaches every thread within microseconds; a machine under load may need longer.
 const FROZEN_WITHIN: Duration = Duration::from_secs(5);
+const MEMORY_MB: u32 = 256;
 
-/// A function as it is deployed.
+/// A function's configuration, as in its deployment.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Its name, as in `AWS_LAMBDA_FUNCTION_NAME`.
+    /// `AWS_LAMBDA_FUNCTION_NAME`.
     pub name: String,
     /// The bootstrap binary.
     pub binary: PathBuf,
-    /// Its own variables; it sees these, Lambda's, and none of the caller's.
+    /// The function's own variables. It gets these and Lambda's, but none of the caller's.
     pub env: Vec<(String, String)>,
     /// `AWS_LAMBDA_FUNCTION_MEMORY_SIZE`; not enforced.
     pub memory_mb: u32,
-    /// Whether its sandboxes are frozen whenever they wait for an event, as Lambda does.
+    /// Whether a sandbox is frozen while it waits for an event, as on Lambda.
     pub freezes_between: bool,
-    /// Where standard output and error are appended; nowhere by default.
+    /// Receives standard output and error, appended; `None` discards them.
     pub log: Option<PathBuf>,
 }
 
 impl Function {
-    /// With 256 MB, running on between invocations, logging nowhere.
+    /// With 256 MB, not frozen between invocations, without a log.
     pub fn new(name: impl Into<String>, binary: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
             binary: binary.into(),
             env: Vec::new(),
-            memory_mb: 256,
+            memory_mb: MEMORY_MB,
             freezes_between: false,
             log: None,
         }
     }
 
-    /// Adds a variable.
+    /// Adds an environment variable.
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
     }
 }
 
-/// Why there was no answer.
+/// Why there was no response.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The process or its Runtime API could not be started.
     #[error("cannot start {name}: {source}")]
     Start {
-        /// The function.
+        /// The function's name.
         name: String,
         /// The cause.
         source: std::io::Error,
     },
-    /// The function reported that it cannot start, or did not ask for an event within 10 s.
+    /// The function reported an init error, or did not ask for an event within 10 s.
     #[error("init failed: {0}")]
     Init(String),
-    /// The function reported a failure: its error document, as it was sent.
+    /// The function reported an error: the error document, as it was sent.
     #[error("the function failed: {0}")]
     Function(String),
-    /// No answer within the function's timeout; the sandbox was killed.
+    /// No response within the timeout; the sandbox was killed.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// The process is gone.
+    /// The process has ended, with this status.
     #[error("the sandbox ended: {0}")]
     Ended(String),
     /// A signal could not be sent, or the process cannot be inspected.
@@ -94,32 +96,29 @@ pub enum SandboxError {
     Process(String),
 }
 
-/// What an invocation answered.
+/// An invocation's response.
 #[derive(Clone, Debug)]
 pub struct Invoked {
-    /// The answer's bytes; for an HTTP function see [`event::HttpAnswer::read`].
+    /// For an HTTP function see [`event::HttpAnswer::read`].
     pub payload: Bytes,
-    /// From handing out the event to having the whole answer.
+    /// From handing out the event to the end of the response.
     pub duration: Duration,
 }
 
-/// One sandbox: a process and its Runtime API. Dropped, it is killed.
+/// One sandbox: a process and its Runtime API. The process is killed when this is dropped.
 pub struct Sandbox {
     pid: Pid,
     started: Instant,
     phase: watch::Receiver<Phase>,
     deliveries: mpsc::Sender<Delivery>,
-    /// Whose invocation it is.
+    /// Held during an invocation: the next one waits.
     turn: tokio::sync::Mutex<()>,
     api: Arc<RuntimeApi>,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Sandbox {
-    /// Starts the process; returns before it has asked for its first event, see [`Sandbox::ready`].
-    ///
-    /// # Errors
-    /// [`SandboxError::Start`].
+    /// Starts the process, but does not wait for its init phase, as [`Sandbox::ready`] does.
     pub async fn start(function: &Function) -> Result<Self, SandboxError> {
         let failed = |source| SandboxError::Start { name: function.name.clone(), source };
         let (deliveries, pending) = mpsc::channel(1);
@@ -148,10 +147,7 @@ impl Sandbox {
         })
     }
 
-    /// Waits for the end of the init phase; returns the time from exec to the first poll for an event.
-    ///
-    /// # Errors
-    /// [`SandboxError::Init`], [`SandboxError::Ended`].
+    /// Waits for the end of the init phase and returns its length, from exec to the first poll for an event.
     pub async fn ready(&self) -> Result<Duration, SandboxError> {
         if let Phase::Ready(init) = &*self.phase.borrow() {
             return Ok(*init);
@@ -171,11 +167,8 @@ impl Sandbox {
         }
     }
 
-    /// Hands one event to the function and waits for its answer; calls side by side take turns. After `timeout` the
-    /// sandbox is killed, as Lambda does; the function sees the same moment as its deadline.
-    ///
-    /// # Errors
-    /// Every [`SandboxError`] but `Start`.
+    /// Hands one event to the function and waits for the response; concurrent calls wait for each other. After `timeout`,
+    /// which the function sees as its deadline, the sandbox is killed, as on Lambda.
     pub async fn invoke(&self, event: impl Into<Bytes>, timeout: Duration) -> Result<Invoked, SandboxError> {
         let _turn = self.turn.lock().await;
         self.ready().await?;
@@ -188,9 +181,9 @@ impl Sandbox {
             biased;
             answer = answer => match answer {
                 Ok(answer) => answer.map_err(SandboxError::Function),
-                Err(_) => Err(self.end_seen()),
+                Err(_) => Err(self.ended()),
             },
-            () = self.gone() => Err(self.end_seen()),
+            () = self.gone() => Err(self.ended()),
             () = tokio::time::sleep(timeout) => {
                 self.kill().await?;
                 Err(SandboxError::TimedOut(timeout))
@@ -198,15 +191,12 @@ impl Sandbox {
         }
     }
 
-    /// Stops every thread, whatever they do; returns once they stand still. Until [`Sandbox::thaw`] no event wakes it.
-    ///
-    /// # Errors
-    /// [`SandboxError::Process`], also when it has ended.
+    /// Stops every thread and waits until all are stopped. No event thaws the sandbox, only [`Sandbox::thaw`].
     pub async fn freeze(&self) -> Result<(), SandboxError> {
         self.api.hold(true);
         self.signal(Signal::SIGSTOP)?;
         let begun = Instant::now();
-        while !stands_still(self.pid)? {
+        while !is_stopped(self.pid)? {
             if begun.elapsed() > FROZEN_WITHIN {
                 return Err(SandboxError::Process("it does not stop".into()));
             }
@@ -215,19 +205,13 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Lets it run on from where it stands.
-    ///
-    /// # Errors
-    /// [`SandboxError::Process`].
+    /// Lets all threads continue.
     pub fn thaw(&self) -> Result<(), SandboxError> {
         self.api.hold(false);
         self.signal(Signal::SIGCONT)
     }
 
-    /// Ends it at once, wherever it stands; returns once the process is gone.
-    ///
-    /// # Errors
-    /// [`SandboxError::Process`].
+    /// Kills the process, whatever it is doing, and waits for its end.
     pub async fn kill(&self) -> Result<(), SandboxError> {
         if self.is_running() {
             self.signal(Signal::SIGKILL)?;
@@ -236,25 +220,22 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Whether the process is there.
+    /// Whether the process has not ended; also true while it is frozen.
     pub fn is_running(&self) -> bool {
         !matches!(&*self.phase.borrow(), Phase::Ended { .. })
     }
 
-    /// Time since exec.
+    /// The time since exec.
     pub fn age(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The process id.
+    /// The process id, which is also the process group's.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
 
-    /// The most memory it has held so far (`VmHWM`), in KiB. Known on Linux alone.
-    ///
-    /// # Errors
-    /// [`SandboxError::Process`].
+    /// The peak resident memory so far (`VmHWM`) in KiB. On Linux only.
     pub fn peak_memory_kib(&self) -> Result<u64, SandboxError> {
         let path = format!("/proc/{}/status", self.pid);
         let status =
@@ -266,19 +247,19 @@ impl Sandbox {
 
     fn signal(&self, signal: Signal) -> Result<(), SandboxError> {
         if !self.is_running() {
-            return Err(self.end_seen());
+            return Err(self.ended());
         }
         kill(self.pid, signal).map_err(|e| SandboxError::Process(e.to_string()))
     }
 
-    /// Returns once the process is gone.
+    /// Waits for the end of the process.
     async fn gone(&self) {
         let mut phase = self.phase.clone();
-        // An error means that the sender is gone, which outlives the process.
+        // An error means that the sender was dropped, which happens only after that.
         let _ = phase.wait_for(|phase| matches!(phase, Phase::Ended { .. })).await;
     }
 
-    fn end_seen(&self) -> SandboxError {
+    fn ended(&self) -> SandboxError {
         match &*self.phase.borrow() {
             Phase::Ended { status, .. } => SandboxError::Ended(status.clone()),
             _ => SandboxError::Ended("its Runtime API dropped the invocation".into()),
@@ -289,14 +270,14 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if self.is_running() {
-            // Gone in this very moment is as good as killed. The waiting task reaps it.
+            // Fails if it has just ended. The waiting task reaps it.
             let _ = kill(self.pid, Signal::SIGKILL);
         }
         self.tasks[0].abort();
     }
 }
 
-/// The process with the environment that Lambda gives it, and nothing of the caller's.
+/// The process with Lambda's environment, and nothing of the caller's.
 fn command(function: &Function, runtime_api: &str) -> std::io::Result<Command> {
     let task_root = function.binary.parent().unwrap_or(Path::new("/")).to_owned();
     let mut command = Command::new(&function.binary);
@@ -320,7 +301,7 @@ fn command(function: &Function, runtime_api: &str) -> std::io::Result<Command> {
         .envs(function.env.iter().map(|(name, value)| (name, value)))
         .current_dir(&task_root)
         .stdin(Stdio::null())
-        // Ctrl-C reaches the caller alone, which ends its sandboxes in its own order.
+        // So that Ctrl-C reaches only the caller, which ends its sandboxes in its own order.
         .process_group(0)
         .kill_on_drop(true);
     match &function.log {
@@ -333,8 +314,8 @@ fn command(function: &Function, runtime_api: &str) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Whether every thread of it is stopped. Where there is no `/proc` the signal is trusted.
-fn stands_still(pid: Pid) -> Result<bool, SandboxError> {
+/// Whether every thread is stopped. Without `/proc` it is assumed, if the process exists.
+fn is_stopped(pid: Pid) -> Result<bool, SandboxError> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return match kill(pid, None) {
             Ok(()) => Ok(true),
@@ -342,7 +323,7 @@ fn stands_still(pid: Pid) -> Result<bool, SandboxError> {
         };
     };
     for thread in threads.flatten() {
-        // A thread that ends meanwhile stands still as well.
+        // A thread that has ended meanwhile counts as stopped.
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         if !matches!(state, Some('T' | 't' | 'Z' | 'X') | None) {

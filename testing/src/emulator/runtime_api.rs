@@ -19,34 +19,31 @@ use uuid::Uuid;
 
 use super::{Function, Invoked, event};
 
-/// An answer may hold 6 MiB; Lambda allows the escaping some room.
+/// Lambda's limit of 6 MiB, and room for JSON escapes.
 const ANSWER_MAX_BYTES: usize = 6 * 1024 * 1024 + 100 * 1024;
 
-/// Where a sandbox's life has got to.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
-    /// Started; has not asked for an event.
     Starting,
     /// Has asked for its first event, this long after exec.
     Ready(Duration),
-    /// Reported that it cannot start, in these words.
+    /// Reported this init error.
     InitFailed(String),
-    /// The process is gone; with its exit status.
+    /// The process has ended.
     Ended {
-        /// In words.
         status: String,
     },
 }
 
-/// One event on its way to the function.
+/// An event for the function.
 pub(super) struct Delivery {
     pub event: Bytes,
     pub timeout: Duration,
-    /// The answer, or the function's error document.
+    /// Receives the response, or the function's error document.
     pub answer_to: oneshot::Sender<Result<Invoked, String>>,
 }
 
-/// The invocation that the function is at.
+/// The invocation in progress.
 struct Current {
     request_id: String,
     delivered: Instant,
@@ -62,7 +59,7 @@ pub(super) struct RuntimeApi {
     pending: tokio::sync::Mutex<mpsc::Receiver<Delivery>>,
     current: Mutex<Option<Current>>,
     freezes_between: bool,
-    /// Frozen by the caller: an event does not thaw it.
+    /// Frozen by the caller, so an event does not thaw it.
     held: AtomicBool,
 }
 
@@ -87,19 +84,18 @@ impl RuntimeApi {
         (Arc::new(api), seen)
     }
 
-    /// The process is gone: nobody will answer.
+    /// The process has ended, so the invocation in progress gets no response.
     pub fn ended(&self, status: String) {
         self.phase.send_replace(Phase::Ended { status });
         drop(self.take_current(|_| true));
     }
 
-    /// Whether the caller froze it.
     pub fn hold(&self, held: bool) {
         self.held.store(held, Ordering::SeqCst);
     }
 
     fn take_current(&self, is_meant: impl Fn(&Current) -> bool) -> Option<Current> {
-        // Poisoned only by a panic between two field accesses, which leaves it whole.
+        // A panic while it was locked leaves no change half made.
         let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if current.as_ref().is_some_and(is_meant) { current.take() } else { None }
     }
@@ -108,7 +104,7 @@ impl RuntimeApi {
         *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(new);
     }
 
-    /// The next event; between two events the sandbox may be frozen.
+    /// Waits for the next event; meanwhile the sandbox is frozen, if it is so configured.
     async fn next_delivery(&self) -> Option<Delivery> {
         let mut pending = self.pending.lock().await;
         if let Ok(delivery) = pending.try_recv() {
@@ -117,7 +113,7 @@ impl RuntimeApi {
         if !self.freezes_between {
             return pending.recv().await;
         }
-        // Gone meanwhile: then nobody waits for this answer either.
+        // Fails if the process has ended; then nobody waits for this event either.
         let _ = kill(self.pid, Signal::SIGSTOP);
         let delivery = pending.recv().await;
         if !self.held.load(Ordering::SeqCst) {
@@ -147,7 +143,7 @@ pub(super) async fn serve(listener: TcpListener, api: Arc<RuntimeApi>) {
         .layer(DefaultBodyLimit::max(ANSWER_MAX_BYTES))
         .with_state(api.clone());
     let listener = listener.tap_io(|stream| {
-        // Without it an answer only comes later.
+        // Without this option answers are only slower.
         let _ = stream.set_nodelay(true);
     });
     if let Err(error) = axum::serve(listener, routes).await {
@@ -207,7 +203,7 @@ fn refuse(status: StatusCode, kind: &str, message: &str) -> Response {
     (status, axum::Json(body)).into_response()
 }
 
-/// An X-Ray trace header that asks for no sampling.
+/// An X-Ray trace header that is not sampled.
 fn trace_id() -> String {
     let now = jiff::Timestamp::now().as_second();
     let random = Uuid::new_v4().simple().to_string();

@@ -1,13 +1,12 @@
-//! Stands on both sides of `cargo lambda watch`: before it, to hand requests in as API Gateway would; behind it, so that
-//! no answer of a function is lost on the way.
+//! A reverse proxy on both sides of `cargo lambda watch` (the watcher), which differs from API Gateway in three ways:
 //!
-//! API Gateway joins a header that was sent twice, and encodes a body that is no text. The watcher drops the second header
-//! and answers 500 to such a body, unless it is not called JSON: so headers are joined and that body is called bytes. It
-//! also stops for good where too many wait in it.
-//!
-//! The watcher hands an instance's answer on as a stream and says thanks at once; over HTTP/1.1 its server then gives up
-//! what it has not read yet, so that now and then an answer of more than a few KiB became a 500, or none at all. Over
-//! HTTP/2 it reads the rest. Hence this: HTTP/1.1 to the instances, HTTP/2 to the watcher, nothing changed in between.
+//! - Callers' side: of a header that was sent twice it drops the second, and it answers 500 to a JSON request whose body is
+//!   not UTF-8. API Gateway joins such headers and encodes such a body as base64. So headers are joined here, and such a
+//!   body gets the content type of bytes.
+//! - Callers' side: with about a hundred requests waiting it stops answering for good. So the number is limited here.
+//! - Functions' side: it acknowledges a function's response before it has read it. Over HTTP/1.1 its server then drops the
+//!   unread rest, and a response of more than a few KiB now and then became a 500. Over HTTP/2 it reads the rest. So the
+//!   proxy speaks HTTP/1.1 to the functions and HTTP/2 to the watcher.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,43 +23,38 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
-/// Beyond what Lambda takes from a function.
+/// More than the 6 MiB that Lambda accepts.
 const MAX_BODY_BYTES: usize = 16 << 20;
-/// Requests of callers that are handed in at once; the others wait here. With a hundred waiting in it the watcher stops
-/// answering, for good.
-const AT_ONCE: usize = 80;
-/// Of one connection; HTTP/2 has none of its own.
-const OF_A_CONNECTION: [HeaderName; 3] = [header::CONNECTION, header::HOST, header::TRANSFER_ENCODING];
+/// Callers' requests that the watcher holds at once: safely below the hundred at which it stops answering.
+const MAX_IN_WATCHER: usize = 80;
+/// Headers that belong to one connection, which HTTP/2 does not allow.
+const HOP_BY_HOP: [HeaderName; 3] = [header::CONNECTION, header::HOST, header::TRANSFER_ENCODING];
 
-/// The watcher, and the connection to it that all share.
 struct Watcher {
     address: SocketAddr,
+    /// Shared by all requests.
     connection: Mutex<Option<SendRequest<Body>>>,
-    room: Semaphore,
+    slots: Semaphore,
 }
 
-/// Who asks.
 #[derive(Clone, Copy)]
 pub enum Side {
-    /// Callers, as they would ask API Gateway.
+    /// Sends what it would send to API Gateway.
     Callers,
-    /// Instances of functions, the Runtime API.
+    /// Instances of functions, which call the Runtime API.
     Functions,
 }
 
-/// Listens at `address` for one side and passes on to the watcher at `watcher`, for as long as this program runs.
-/// Returns the port, which the system chooses where `address` has none.
-///
-/// # Errors
-/// When the port is taken.
+/// Proxies from `address` to the watcher for as long as this program runs. Returns the port, which the system chooses if
+/// `address` has port 0.
 pub async fn serve(side: Side, address: SocketAddr, watcher: SocketAddr) -> Result<u16> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let port = listener.local_addr()?.port();
-    let state =
-        Arc::new(Watcher { address: watcher, connection: Mutex::new(None), room: Semaphore::new(AT_ONCE) });
+    let slots = Semaphore::new(MAX_IN_WATCHER);
+    let state = Arc::new(Watcher { address: watcher, connection: Mutex::new(None), slots });
     let router = Router::new().fallback(any(pass_on)).with_state((side, state));
     tokio::spawn(async move {
-        // An accept that fails is tried again inside.
+        // Retries a failed accept by itself.
         let _ = axum::serve(listener, router).await;
     });
     Ok(port)
@@ -75,7 +69,7 @@ async fn pass_on(State((side, watcher)): State<(Side, Arc<Watcher>)>, request: R
     }
 }
 
-/// Each header once, its values joined by commas; as text, since an event is JSON.
+/// Each header once, its values joined by commas, invalid UTF-8 replaced: an event is JSON.
 fn joined(headers: &HeaderMap) -> Result<HeaderMap, BoxError> {
     let mut joined = HeaderMap::new();
     for name in headers.keys() {
@@ -103,9 +97,9 @@ impl Watcher {
         *asked.uri_mut() = format!("http://{}{path}", self.address).parse()?;
         *asked.method_mut() = parts.method;
         *asked.headers_mut() = parts.headers;
-        OF_A_CONNECTION.iter().for_each(|name| drop(asked.headers_mut().remove(name)));
-        let _room = match side {
-            Side::Callers => Some(self.room.acquire().await?),
+        HOP_BY_HOP.iter().for_each(|name| drop(asked.headers_mut().remove(name)));
+        let _slot = match side {
+            Side::Callers => Some(self.slots.acquire().await?),
             Side::Functions => None,
         };
         let answer = self.connection().await?.send_request(asked).await?;
@@ -137,11 +131,11 @@ mod tests {
     use super::*;
     use xtask::ports::local;
 
-    /// What arrived: headers and body.
+    /// Headers and body.
     type Arrived = (HeaderMap, Vec<u8>);
 
-    /// Like the watcher: says thanks at once, and reads the body in another task, later.
-    async fn hasty() -> (SocketAddr, mpsc::UnboundedReceiver<Arrived>) {
+    /// Like the watcher: answers at once, and reads the body later in another task.
+    async fn early_answering_server() -> (SocketAddr, mpsc::UnboundedReceiver<Arrived>) {
         let (read, arrived) = mpsc::unbounded_channel();
         let listener = TcpListener::bind(local(0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -167,8 +161,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_arrives_whole_though_the_watcher_says_thanks_before_it_has_read_it() {
-        let (watcher, mut arrived) = hasty().await;
+    async fn a_response_arrives_whole_though_the_watcher_acknowledges_before_it_has_read_it() {
+        let (watcher, mut arrived) = early_answering_server().await;
         let port = serve(Side::Functions, local(0), watcher).await.unwrap();
         let client = reqwest::Client::new();
         for size in [0, 1, 30_000, 300_000, 6_000_000] {
@@ -181,8 +175,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_sent_twice_and_a_body_that_is_no_text_come_in_as_from_api_gateway() {
-        let (watcher, mut arrived) = hasty().await;
+    async fn a_header_sent_twice_and_a_body_that_is_not_utf8_arrive_as_from_api_gateway() {
+        let (watcher, mut arrived) = early_answering_server().await;
         let port = serve(Side::Callers, local(0), watcher).await.unwrap();
         for (body, content_type) in
             [(&b"{\"a\":1}"[..], "application/json"), (b"\xff", "application/octet-stream")]
@@ -202,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crowd_of_callers_waits_outside() {
+    async fn callers_beyond_the_limit_wait_in_the_proxy() {
         static INSIDE: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
         let listener = TcpListener::bind(local(0)).await.unwrap();
@@ -223,17 +217,18 @@ mod tests {
         });
         let port = serve(Side::Callers, local(0), watcher).await.unwrap();
         let client = reqwest::Client::new();
-        let crowd = (0..3 * AT_ONCE).map(|_| client.get(format!("http://127.0.0.1:{port}/skus")).send());
-        let answers = crowd.map(tokio::spawn).collect::<Vec<_>>();
+        let callers =
+            (0..3 * MAX_IN_WATCHER).map(|_| client.get(format!("http://127.0.0.1:{port}/skus")).send());
+        let answers = callers.map(tokio::spawn).collect::<Vec<_>>();
         for answer in answers {
             assert_eq!(answer.await.unwrap().unwrap().status(), 200);
         }
         let most = MOST.load(Ordering::SeqCst);
-        assert!(most > AT_ONCE / 4 && most <= AT_ONCE, "{most}");
+        assert!(most > MAX_IN_WATCHER / 4 && most <= MAX_IN_WATCHER, "{most}");
     }
 
     #[tokio::test]
-    async fn a_watcher_that_is_gone_is_told() {
+    async fn a_watcher_that_is_gone_is_a_502() {
         let gone = local(xtask::ports::any_free().unwrap());
         let port = serve(Side::Callers, local(0), gone).await.unwrap();
         let answer = reqwest::get(format!("http://127.0.0.1:{port}/x")).await.unwrap();

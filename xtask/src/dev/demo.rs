@@ -1,4 +1,4 @@
-//! The demo: two users in two cities over the last six of a jacket.
+//! The demo data: two users who want the last six units of a jacket.
 
 use anyhow::Result;
 use sqlx::{Connection, PgConnection};
@@ -7,16 +7,17 @@ use super::state::State;
 use crate::partner::webhook_url;
 use holdfast::master_data::{self, Orders, Style, User};
 
-/// Code of the SKU with six on hand.
 pub const SCARCE_CODE: &str = "HARBOR-NVY-M";
-/// Code of the SKU with plenty on hand.
 pub const PLENTIFUL_CODE: &str = "HARBOR-NVY-L";
+/// Units on hand of the scarce and of the plentiful SKU.
+const ON_HAND: [i64; 2] = [6, 240];
+/// Units of the two that each order wants: together more than there are of the scarce one.
+const WANTED: [i64; 2] = [6, 12];
+const WHOLESALE_MINOR: i64 = 8_900;
+const MSRP_MINOR: i64 = 19_800;
 
-/// Loads the demo where it is not there yet, all or nothing. In any case the partner's destination points to where
-/// the partner listens now.
-///
-/// # Errors
-/// The statement's.
+/// Inserts the demo data unless they are there, in one transaction, and points the destinations at the partner's current
+/// address.
 pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> Result<()> {
     let demo = &state.demo;
     let mut tx = conn.begin().await?;
@@ -27,7 +28,7 @@ pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> 
     if !there {
         insert(&mut tx, state, partner_url).await?;
     }
-    // Destinations of scenarios too, and shops that somebody added: the partner may listen elsewhere than last time.
+    // Also those of scenarios and of shops that were added since: the partner's port may differ from the last run's.
     sqlx::query(
         r"update destination set url = regexp_replace(url, '^http://127\.0\.0\.1:\d+', $1)
           where (name = 'Local partner' and url ~ '^http://127\.0\.0\.1:\d+/webhooks/'
@@ -58,22 +59,22 @@ async fn insert(conn: &mut PgConnection, state: &State, partner_url: &str) -> Re
         id: demo.style,
         name: "Harbor Jacket",
         currency: "USD",
-        wholesale_minor: 8_900,
-        msrp_minor: 19_800,
+        wholesale_minor: WHOLESALE_MINOR,
+        msrp_minor: MSRP_MINOR,
     };
     master_data::add_style(conn, tenant, &style).await?;
     let skus = [demo.scarce_sku, demo.plentiful_sku];
     let codes = [SCARCE_CODE.to_owned(), PLENTIFUL_CODE.to_owned()];
     master_data::add_skus(conn, tenant, demo.style, &skus, &codes).await?;
-    master_data::receive_opening_stock(conn, tenant, &skus, &[6, 240], "demo").await?;
+    master_data::receive_opening_stock(conn, tenant, &skus, &ON_HAND, "demo").await?;
     let orders = Orders {
         ids: &demo.orders,
         customer: demo.customer,
         user: demo.user1,
         currency: "USD",
         skus: &skus,
-        qtys: &[6, 12],
-        unit_price_minor: 8_900,
+        qtys: &WANTED,
+        unit_price_minor: WHOLESALE_MINOR,
     };
     master_data::add_orders(conn, tenant, &orders).await?;
     let url = webhook_url(partner_url, demo.destination);

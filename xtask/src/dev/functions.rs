@@ -1,4 +1,4 @@
-//! The functions, served by `cargo lambda watch` under their deployed paths, several instances of each.
+//! The functions, served by `cargo lambda watch` under their deployed paths, with several instances of each.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,24 +14,26 @@ use xtask::process::{self, Group, Step};
 use xtask::python::Venv;
 use xtask::workspace::{Workspace, remove, write_private};
 
-/// Instances of each function, so that requests meet as they do in the cloud.
+/// More than one, so that concurrent requests run on different instances, as on Lambda.
 const INSTANCES: usize = 4;
-/// From start to the first healthy answer; the functions are built by then.
+/// Longest wait for the first healthy answer, once the functions are built.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(120);
+/// Longest wait for one health check: the first one starts an instance.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
+const HEALTH_PAUSE: Duration = Duration::from_millis(100);
+const WARM_UP_TIMEOUT: Duration = Duration::from_secs(60);
+const LOG_LINES: usize = 15;
 
 /// Method and path of a request.
 type Call = (reqwest::Method, String);
 
-/// The functions, compiled.
 pub struct Built {
+    /// The folder of the compiled functions.
     programs: PathBuf,
-    calls: Vec<Call>,
+    warm_up: Vec<Call>,
 }
 
-/// Compiles every function, so that no request waits for a compiler.
-///
-/// # Errors
-/// When one does not compile; cargo has said why.
+/// Compiles every function, so that no request waits for the compiler.
 pub async fn build(workspace: &Workspace) -> Result<Built> {
     let functions = workspace.functions()?;
     let step = Step::begin(format!("building {} functions (minutes the first time)", functions.len()));
@@ -49,11 +51,11 @@ pub async fn build(workspace: &Workspace) -> Result<Built> {
     let metadata: Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
     step.done();
-    Ok(Built { programs: Path::new(target).join("debug"), calls: harmless_calls(&metadata)? })
+    Ok(Built { programs: Path::new(target).join("debug"), warm_up: warm_up_calls(&metadata)? })
 }
 
-/// One call to each function that has a route. They carry no credentials, so that nothing can come of them.
-fn harmless_calls(metadata: &Value) -> Result<Vec<Call>> {
+/// One call to each function that has a route. Sent without credentials, so it changes nothing.
+fn warm_up_calls(metadata: &Value) -> Result<Vec<Call>> {
     let router = metadata["metadata"]["lambda"]["watch"]["router"].as_object();
     let mut calls = BTreeMap::new();
     for (path, routes) in router.context("the root Cargo.toml routes nothing")? {
@@ -66,7 +68,7 @@ fn harmless_calls(metadata: &Value) -> Result<Vec<Call>> {
     Ok(calls.into_values().collect())
 }
 
-/// The path with an id that is nobody's in place of each parameter.
+/// The path with an id that does not exist in place of each parameter.
 fn with_ids(path: &str) -> String {
     let segments = path.split('/').map(|segment| match segment.starts_with('{') {
         true => "00000000-0000-0000-0000-000000000000",
@@ -75,23 +77,20 @@ fn with_ids(path: &str) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
-/// The server with its instances.
+/// `cargo lambda watch` and the instances that it started.
 pub struct Functions {
     server: Group,
     pid_file: PathBuf,
     log: PathBuf,
-    calls: Vec<Call>,
+    warm_up: Vec<Call>,
 }
 
 impl Functions {
-    /// Ends a server that a killed run left behind.
-    ///
-    /// # Errors
-    /// When its trace cannot be removed.
+    /// Ends the server of an earlier run that was killed.
     pub async fn end_leftover(workspace: &Workspace) -> Result<()> {
         let pid_file = pid_file(workspace);
         if let Some(pid) = std::fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok())
-            // The id may have been given to another program since.
+            // The process id may belong to another program by now.
             && process::command_line(pid).await.is_some_and(|line| line.contains("lambda") && line.contains("watch"))
         {
             process::end_tree(pid).await;
@@ -99,11 +98,8 @@ impl Functions {
         remove(&pid_file)
     }
 
-    /// Starts the server on this port of loopback, with this environment for the functions, which reach it over the
-    /// bridge on that port.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts the server on `port` of loopback. The functions get `environment` and reach the Runtime API through the
+    /// bridge on port `bridge`.
     pub fn start(
         workspace: &Workspace,
         venv: &Venv,
@@ -122,7 +118,7 @@ impl Functions {
             .arg(port.to_string())
             .args(["--concurrency", &INSTANCES.to_string(), "--env-file"])
             .arg(&env_file)
-            .current_dir(nothing_to_watch(workspace)?)
+            .current_dir(empty_folder(workspace)?)
             .env("CARGO", workspace.root().join("xtask/src/dev/run-built.sh"))
             .env("HOLDFAST_ROOT", workspace.root())
             .env("HOLDFAST_BUILT", &built.programs)
@@ -132,74 +128,68 @@ impl Functions {
         let server = Group::spawn(&mut command)?;
         let pid_file = pid_file(workspace);
         write_private(&pid_file, &server.pid().to_string())?;
-        Ok(Self { server, pid_file, log, calls: built.calls })
+        Ok(Self { server, pid_file, log, warm_up: built.warm_up })
     }
 
     /// Waits until `GET /health` answers 200.
-    ///
-    /// # Errors
-    /// When it does not in time, or the server ends: with the last lines of its log.
-    pub async fn healthy(&mut self, base_url: &str) -> Result<()> {
+    pub async fn wait_until_healthy(&mut self, base_url: &str) -> Result<()> {
         let client = reqwest::Client::new();
         let begun = Instant::now();
         let mut last = "no answer".to_owned();
         while begun.elapsed() < HEALTHY_WITHIN {
-            let asked = client.get(format!("{base_url}/health")).timeout(Duration::from_secs(30)).send();
+            let asked = client.get(format!("{base_url}/health")).timeout(HEALTH_TIMEOUT).send();
             tokio::select! {
                 answer = asked => match answer {
                     Ok(answer) if answer.status() == 200 => return Ok(()),
                     Ok(answer) => last = answer.status().to_string(),
                     Err(error) => last = error.to_string(),
                 },
-                ended = self.ended() => return ended.map(|_| ()),
+                exited = self.exited() => return exited.map(|_| ()),
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(HEALTH_PAUSE).await;
         }
         bail!(
             "GET /health is not 200 ({last}); {} ends with\n{}",
             self.log.display(),
-            process::tail(&self.log, 15)
+            process::tail(&self.log, LOG_LINES)
         )
     }
 
-    /// Starts all instances of every function that has a route, by asking as many at once; whatever they answer.
-    pub async fn warm(&self, base_url: &str) {
+    /// Starts all instances of every function that has a route, by as many concurrent requests; ignores the answers.
+    pub async fn warm_up(&self, base_url: &str) {
         let client = reqwest::Client::new();
         let mut asked = tokio::task::JoinSet::new();
-        for (method, path) in &self.calls {
+        for (method, path) in &self.warm_up {
             for _ in 0..INSTANCES {
                 let request = client.request(method.clone(), format!("{base_url}{path}"));
-                asked.spawn(request.timeout(Duration::from_secs(60)).send());
+                asked.spawn(request.timeout(WARM_UP_TIMEOUT).send());
             }
         }
         asked.join_all().await;
     }
 
-    /// Returns when the server ends by itself, which is always an error.
-    ///
-    /// # Errors
-    /// Always: its exit status and the last lines of its log.
-    pub async fn ended(&mut self) -> Result<ExitStatus> {
+    /// Waits for the server's end; that it ends by itself is always an error.
+    pub async fn exited(&mut self) -> Result<ExitStatus> {
         let status = self.server.wait().await?;
         bail!(
             "cargo lambda watch ended ({status}); {} ends with\n{}",
             self.log.display(),
-            process::tail(&self.log, 15)
+            process::tail(&self.log, LOG_LINES)
         )
     }
 
     /// Ends the server and every instance.
     pub async fn end(mut self) {
         let pid = self.server.pid();
-        // Both at once: until it is waited for, an ended child still counts as running.
+        // Both at once: an ended child counts as running until it is waited for.
         let _ = tokio::join!(process::end_tree(pid), self.server.wait());
         let _ = remove(&self.pid_file);
     }
 }
 
-/// An empty folder for the watcher to stand in. Changes are ignored, and yet it walks through all that is below its
-/// folder, once for each instance: `target/` and `.local/` would take most of the start.
-fn nothing_to_watch(workspace: &Workspace) -> Result<PathBuf> {
+/// An empty working folder for the watcher. Although it ignores changes, it walks through all files below its folder once
+/// for each instance; `target/` and `.local/` would take most of the start.
+fn empty_folder(workspace: &Workspace) -> Result<PathBuf> {
     let dir = workspace.local("watch");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     Ok(dir)
@@ -214,8 +204,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watcher_finds_nothing_to_walk_through() {
-        let dir = Workspace::open().and_then(|workspace| nothing_to_watch(&workspace)).expect("a folder");
+    fn the_watchers_folder_is_empty() {
+        let dir = Workspace::open().and_then(|workspace| empty_folder(&workspace)).expect("a folder");
         assert_eq!(std::fs::read_dir(dir).expect("a list").count(), 0);
     }
 

@@ -1,4 +1,7 @@
 //! `cargo xtask dev`: the whole stack on this machine. A second start takes seconds and keeps the data.
+//!
+//! Relies on Rust and Python 3; everything else is set up in `.local/`. Promises that all it starts ends with it, and that
+//! it cleans up after a run that was killed.
 
 mod bridge;
 mod demo;
@@ -27,30 +30,28 @@ use functions::Functions;
 use state::State;
 use xtask::ports::{self, Ports};
 
-/// How the stack runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Fire no schedule: relay and reaper run only when invoked.
+    /// Run no schedules: relay and reaper run only when they are invoked.
     #[arg(long)]
     no_schedule: bool,
-    /// Start over: remove the database and all secrets first.
+    /// Start over: first remove the database and all secrets.
     #[arg(long)]
     fresh: bool,
     /// Port of the functions.
     #[arg(long, env = "HOLDFAST_PORT", default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Port of the local partner [default: the next one, or any that is free].
+    /// Port of the local partner [default: PORT + 1, or any free one].
     #[arg(long, env = "HOLDFAST_PARTNER_PORT", value_parser = clap::value_parser!(u16).range(1..))]
     partner_port: Option<u16>,
-    /// Port of PostgreSQL [default: the one after, or any that is free].
+    /// Port of PostgreSQL [default: PORT + 2, or any free one].
     #[arg(long, env = "HOLDFAST_POSTGRES_PORT", value_parser = clap::value_parser!(u16).range(1..))]
     postgres_port: Option<u16>,
 }
 
+const SERVER_CHECK_EVERY: Duration = Duration::from_secs(1);
+
 /// Runs the stack until Ctrl-C or SIGTERM, then ends all of it.
-///
-/// # Errors
-/// What is missing or in the way, in one sentence that says what to do; or what broke while it ran.
 pub async fn run(args: Args) -> Result<()> {
     let workspace = Workspace::open()?;
     let mut stop = Stop::listen()?;
@@ -68,7 +69,7 @@ pub async fn run(args: Args) -> Result<()> {
     stack.end(&workspace).await.and(outcome)
 }
 
-/// What runs, to be ended in the reverse order.
+/// What was started and must be ended.
 #[derive(Default)]
 struct Stack {
     cluster: Option<Cluster>,
@@ -101,8 +102,8 @@ impl Stack {
         let bridge = bridge::serve(Side::Functions, ports::local(0), ports::local(watcher)).await?;
         let functions =
             self.functions.insert(Functions::start(workspace, &venv, built, watcher, bridge, &environment)?);
-        functions.healthy(&ports.http_url()).await?;
-        functions.warm(&ports.http_url()).await;
+        functions.wait_until_healthy(&ports.http_url()).await?;
+        functions.warm_up(&ports.http_url()).await;
         step.done();
 
         write_private(&dev_env_path(workspace), &dev_env::render(&stack_environment(&state, &ports)?))?;
@@ -111,8 +112,8 @@ impl Stack {
         conn.close().await?;
         let server = cluster.server_pid().await.context("PostgreSQL ended")?;
         tokio::select! {
-            ended = functions.ended() => ended.map(|_| ()),
-            () = gone(server) => bail!("PostgreSQL ended; its log is .local/postgres.log"),
+            exited = functions.exited() => exited.map(|_| ()),
+            () = process_ended(server) => bail!("PostgreSQL ended; its log is .local/postgres.log"),
         }
     }
 
@@ -128,7 +129,7 @@ impl Stack {
     }
 }
 
-/// Starts the database and brings it up to date; makes it first where there is none.
+/// Starts the database server, after making it if there is none, and migrates the database.
 async fn open_database(
     workspace: &Workspace,
     cluster: &Cluster,
@@ -168,10 +169,9 @@ async fn open_database(
     Ok(state)
 }
 
-/// Returns once this process is gone.
-async fn gone(pid: i32) {
+async fn process_ended(pid: i32) {
     while is_running(pid) {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(SERVER_CHECK_EVERY).await;
     }
 }
 
@@ -179,7 +179,7 @@ fn dev_env_path(workspace: &Workspace) -> PathBuf {
     workspace.local("dev.env")
 }
 
-/// What both the functions and whoever calls them must know.
+/// Settings that both the functions and their callers need.
 fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String)> {
     let issuer = state.token_issuer();
     vec![
@@ -199,7 +199,7 @@ fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String
 fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String)> {
     let mut values = common_environment(state, ports);
     values.push(("DATABASE_POOLER", "none".into()));
-    // The local partner is not public.
+    // The address guard refuses loopback addresses otherwise, and the local partner has one.
     values.push(("DESTINATION_ALLOW", "127.0.0.1,localhost".into()));
     values.extend(partner::ses::environment(&ports.partner_url()));
     values

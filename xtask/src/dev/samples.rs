@@ -1,4 +1,4 @@
-//! Sample payloads in `.local/samples/`, fitted to the demo: a payment, a channel order and an announced shipment.
+//! Sample webhook payloads in `.local/samples/` that fit the demo data: a payment, a channel order, an ASN.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,13 +9,9 @@ use super::demo::PLENTIFUL_CODE;
 use super::state::State;
 use xtask::workspace::Workspace;
 
-/// What the demo's customer owes on the sample invoice, in US cents.
-const OWED_MINOR: i64 = 5_000;
+const INVOICE_TOTAL_MINOR: i64 = 5_000;
 
-/// Writes them anew; makes the invoice that the payment is for, where the demo has none yet.
-///
-/// # Errors
-/// Of the statement, or when the folder cannot be written.
+/// Writes the files anew, and first the invoice that the payment is for if the demo tenant has none.
 pub async fn write(conn: &mut PgConnection, state: &State) -> Result<()> {
     let demo = &state.demo;
     sqlx::query(
@@ -24,7 +20,7 @@ pub async fn write(conn: &mut PgConnection, state: &State) -> Result<()> {
     )
     .bind(demo.tenant)
     .bind(demo.customer)
-    .bind(OWED_MINOR)
+    .bind(INVOICE_TOTAL_MINOR)
     .execute(&mut *conn)
     .await?;
     let (invoice, total_minor): (Uuid, i64) = sqlx::query_as(
@@ -39,7 +35,7 @@ pub async fn write(conn: &mut PgConnection, state: &State) -> Result<()> {
     for (name, sample) in [
         ("stripe.json", payment(invoice, total_minor)),
         ("shopify.json", channel_order()),
-        ("3pl.json", announcement()),
+        ("3pl.json", asn()),
     ] {
         std::fs::write(folder.join(name), serde_json::to_vec_pretty(&sample)?)?;
     }
@@ -57,7 +53,7 @@ fn payment(invoice: Uuid, total_minor: i64) -> Value {
     })
 }
 
-/// Its ids are beyond 2^53, as Shopify's are.
+/// Its ids are beyond 2^53, as Shopify's can be.
 fn channel_order() -> Value {
     json!({
         "id": 9_123_456_789_012_345_678_u64, "name": "#1001", "created_at": "2026-01-01T00:00:00Z",
@@ -69,6 +65,6 @@ fn channel_order() -> Value {
     })
 }
 
-fn announcement() -> Value {
+fn asn() -> Value {
     json!({"type": "asn.created", "asnId": "ASN-SAMPLE-1", "lines": [{"lineId": "1", "sku": PLENTIFUL_CODE, "qty": 60}]})
 }

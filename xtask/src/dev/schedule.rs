@@ -1,4 +1,4 @@
-//! The schedules that EventBridge keeps in the cloud: relay every minute, reaper at minute 17 of every hour.
+//! The schedules that EventBridge runs on AWS: relay every minute, reaper at minute 17 of every hour.
 
 use std::time::Duration;
 
@@ -8,27 +8,29 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
 /// Minute of the hour at which the reaper runs, as in `cron(17 * * * ? *)`.
 const REAPER_MINUTE: i64 = 17;
-/// Beyond what any function runs.
-const INVOCATION_WITHIN: Duration = Duration::from_secs(900);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+/// The longest timeout that Lambda allows.
+const INVOCATION_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Fires them until dropped; the relay at once, and watching, so that an event waits for a second and not a minute.
-/// Failures are told once until an invocation succeeds again.
+/// Runs them until the returned set is dropped. The relay starts at once and keeps watching until its next start, so an
+/// event waits for a second at most. Of failures in a row only the first is printed.
 pub fn start(base_url: &str) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(fire(base_url.to_owned(), "relay", interval(Duration::from_secs(60))));
+    tasks.spawn(run(base_url.to_owned(), "relay", interval(MINUTE)));
     let next = Instant::now() + until_minute(REAPER_MINUTE, jiff::Timestamp::now().as_second());
-    tasks.spawn(fire(base_url.to_owned(), "reaper", interval_at(next, Duration::from_secs(3600))));
+    tasks.spawn(run(base_url.to_owned(), "reaper", interval_at(next, HOUR)));
     tasks
 }
 
-/// From a second since 1970 to the next time the clock shows this minute.
+/// From `now` (seconds since 1970) to the next time the clock shows this minute.
 fn until_minute(minute: i64, now: i64) -> Duration {
     let wait = (minute * 60 - now).rem_euclid(3600);
     Duration::from_secs(wait.unsigned_abs())
 }
 
-async fn fire(base_url: String, function: &'static str, mut due: tokio::time::Interval) {
-    // After the machine slept, once is enough.
+async fn run(base_url: String, function: &'static str, mut due: tokio::time::Interval) {
+    // After the machine slept, one run makes up for all that were missed.
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut running = JoinSet::new();
     let mut failing = false;
@@ -53,7 +55,7 @@ async fn invoke(base_url: String, function: &'static str) -> Result<()> {
     let url = format!("{base_url}/2015-03-31/functions/{function}/invocations");
     let answer = reqwest::Client::new()
         .post(url)
-        .timeout(INVOCATION_WITHIN)
+        .timeout(INVOCATION_TIMEOUT)
         .header("content-type", "application/json")
         .body("{}")
         .send()
@@ -61,7 +63,7 @@ async fn invoke(base_url: String, function: &'static str) -> Result<()> {
         .context("the scheduled invocation got no answer")?;
     let status = answer.status();
     let body = answer.text().await.unwrap_or_default();
-    // A function's own failure comes as an error document.
+    // A function that fails answers with an error document, not with a status.
     if !status.is_success() || body.contains("\"errorType\"") {
         bail!("the scheduled invocation failed ({status}): {}", body.chars().take(500).collect::<String>());
     }

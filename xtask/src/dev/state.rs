@@ -1,4 +1,5 @@
-//! What a checkout's stack keeps from one start to the next beside the database: secrets, and the demo's ids.
+//! What the local stack keeps between two runs beside the database: secrets and the demo's ids, in
+//! `.local/dev-state.json`, which only its owner can read. Made together with the database.
 
 use std::path::PathBuf;
 
@@ -10,76 +11,52 @@ use holdfast::secrets;
 use xtask::tokens::TokenIssuer;
 use xtask::workspace::{Workspace, write_private};
 
-/// Made once, before the database is; readable by this user alone.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// Of the superuser `postgres`.
     pub owner_password: String,
-    /// Of `holdfast_app`.
     pub app_password: String,
-    /// Of `holdfast_worker`.
     pub worker_password: String,
     /// Signs the users' tokens, HS256.
     pub jwt_secret: String,
-    /// Stripe's endpoint secret.
     pub stripe_secret: String,
-    /// The Shopify app's client secret.
     pub shopify_secret: String,
-    /// What the demo's partner calls with.
     pub partner_api_key: String,
-    /// The demo's ids.
     pub demo: Demo,
 }
 
-/// Ids and names of the demo.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Demo {
-    /// The demo tenant.
     pub tenant: Uuid,
-    /// Maya in Austin.
     pub user1: Uuid,
-    /// Kenji in Tokyo.
     pub user2: Uuid,
-    /// Whom the partner's API key acts as.
+    /// The user that the partner's API key acts as.
     pub partner_user: Uuid,
     /// A second tenant, which must see nothing of the first.
     pub other_tenant: Uuid,
-    /// Its user.
     pub other_user: Uuid,
-    /// Buys from the demo tenant.
     pub customer: Uuid,
-    /// Comes in two SKUs.
     pub style: Uuid,
-    /// The last six of it are worth a race.
     pub scarce_sku: Uuid,
-    /// There is enough of it.
     pub plentiful_sku: Uuid,
-    /// Both want 6 of the scarce SKU and 12 of the plentiful one.
+    /// Both want the scarce and the plentiful SKU.
     pub orders: [Uuid; 2],
-    /// The local partner.
+    /// The webhook of the local partner.
     pub destination: Uuid,
-    /// It signs with this.
     pub destination_secret: String,
-    /// Domain of the demo's shop.
     pub shop_domain: String,
-    /// Id of the demo's 3PL account.
     pub threepl_account: String,
-    /// It signs with this.
     pub threepl_secret: String,
 }
 
 impl State {
-    /// Where it is kept.
     pub fn path(workspace: &Workspace) -> PathBuf {
         workspace.local("dev-state.json")
     }
 
-    /// Reads it; makes it where the database has to be made too.
-    ///
-    /// # Errors
-    /// When a database is there but the secrets to it are not.
+    /// Makes new secrets for a new database; otherwise reads those of the existing one.
     pub fn open(workspace: &Workspace, database_is_new: bool) -> Result<Self> {
         let path = Self::path(workspace);
         if database_is_new {
@@ -128,7 +105,6 @@ impl State {
         }
     }
 
-    /// How this stack's tokens are made.
     pub fn token_issuer(&self) -> TokenIssuer {
         TokenIssuer {
             secret: self.jwt_secret.clone(),

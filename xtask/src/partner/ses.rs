@@ -1,4 +1,4 @@
-//! A post office: what the relay needs of SES (v2). Mails end here; `GET /received` shows them.
+//! The part of SES (v2) that the relay uses. Mails are not sent on; `GET /received` shows them.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use super::{Partner, Received, joined};
 
-/// The key that the relay signs with here. SES would check the signature; this looks at the name alone.
+/// The access key that the relay uses here. SES would check the signature; this checks only the key's name.
 pub const ACCESS_KEY: &str = "holdfast-local";
 
-/// How the SDK finds the post office instead of SES.
+/// Makes the AWS SDK call the local partner instead of SES.
 pub fn environment(partner_url: &str) -> Vec<(&'static str, String)> {
     vec![
         ("AWS_REGION", "us-east-1".into()),
@@ -26,7 +26,7 @@ pub fn environment(partner_url: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Takes a mail. The destination is the one that it is tagged with.
+/// Receives a mail; its tag names the destination.
 pub(super) async fn take_mail(
     State(partner): State<Arc<Partner>>,
     headers: HeaderMap,
@@ -45,7 +45,7 @@ pub(super) async fn take_mail(
     };
     let status = partner.take("mail", received, |_| announce(&mail));
     if !status.is_success() {
-        return (status, Json(json!({"message": "as told by /behave"}))).into_response();
+        return (status, Json(json!({"message": "set by /behave"}))).into_response();
     }
     let complete = mail["FromEmailAddress"].is_string()
         && mail["Destination"]["ToAddresses"][0].is_string()

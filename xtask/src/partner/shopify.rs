@@ -1,5 +1,5 @@
-//! A shop that sells every SKU it is asked for: what the relay needs of Shopify's Admin GraphQL API, refused where the real
-//! one would refuse it.
+//! The part of Shopify's Admin GraphQL API that the relay uses, for a shop that has every SKU. Refuses what Shopify would
+//! refuse.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::{Partner, Received, joined};
 
-/// Where a shop stands whose stock a destination of kind `shopify_inventory` sets.
+/// The URL of a destination of kind `shopify_inventory`.
 pub fn url(partner_url: &str) -> String {
     format!("{partner_url}/shopify/admin/api/2026-04/graphql.json")
 }
 
-/// Takes a look-up or a push. The destination is that of the row which the request names.
+/// Receives a look-up or a push; its idempotency key names the outbox row, and that the destination.
 pub(super) async fn take_push(
     State(partner): State<Arc<Partner>>,
     headers: HeaderMap,
@@ -50,7 +50,7 @@ fn is_push(request: &Value) -> bool {
     query(request).contains("inventorySetQuantities")
 }
 
-/// What Shopify answers.
+/// Shopify's answer: always status 200, errors are in the body.
 pub(super) fn answer(request: &Value) -> Value {
     let variables = &request["variables"];
     if is_push(request) {

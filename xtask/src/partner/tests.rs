@@ -1,4 +1,4 @@
-//! The partner as the relay meets it.
+//! The partner as the relay sees it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use aws_sdk_sesv2::config::{Credentials, SharedCredentialsProvider};
 use relay::Relay;
 use serde_json::json;
-use testing::{Seed, TestDb};
+use testing::{Seed, Tenant, TestDb};
 
 use super::*;
 
@@ -31,45 +31,33 @@ fn only_the_right_secret_and_the_sent_bytes_count_as_signed() {
 }
 
 #[test]
-fn a_header_sent_twice_is_seen_whole() {
+fn a_header_sent_twice_is_joined() {
     let mut headers = HeaderMap::new();
     headers.append("X-Twice", "a".parse().unwrap());
     headers.append("x-twice", "b".parse().unwrap());
     assert_eq!(joined(&headers)["x-twice"], "a, b");
 }
 
-/// A tenant with a destination of each kind at a partner, and a relay that reaches it as the one of `dev` does.
-#[tokio::test]
-async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
-    let port = xtask::ports::any_free().unwrap();
-    let url = format!("http://127.0.0.1:{port}");
-    let _serving = serve(xtask::ports::local(port), &db.owner_url).await.unwrap();
+/// A destination of each kind at the partner: webhook, shop, mail.
+async fn add_destinations(db: &TestDb, tenant: &Tenant, partner_url: &str) -> [Uuid; 3] {
     let mut ids = Vec::new();
-    for (kind, at) in [
+    for (kind, url) in [
         ("webhook", String::new()),
-        ("shopify_inventory", shopify::url(&url)),
+        ("shopify_inventory", shopify::url(partner_url)),
         ("email", "mailto:orders@brand.example".into()),
     ] {
-        let destination = db.destination(&tenant, &at, &["*"]).await;
-        ids.push(destination.id);
-        db.execute(format!("update destination set kind = '{kind}' where id = '{}'", destination.id)).await;
+        let id = db.destination(tenant, &url, &["*"]).await.id;
+        ids.push(id);
+        db.execute(format!("update destination set kind = '{kind}' where id = '{id}'")).await;
     }
-    db.execute(format!(
-        "update destination set url = '{}' where id = '{}'",
-        webhook_url(&url, ids[0]),
-        ids[0]
-    ))
-    .await;
-    let (order, sku) = (tenant.orders[0], tenant.skus[0]);
-    db.execute(format!(
-        "select holdfast.move('{0}', '{order}', '{1}', array['{sku}'::uuid], array[4::bigint], 'allocate', 'test')",
-        tenant.id, tenant.customer
-    ))
-    .await;
+    let url = webhook_url(partner_url, ids[0]);
+    db.execute(format!("update destination set url = '{url}' where id = '{}'", ids[0])).await;
+    ids.try_into().unwrap()
+}
 
-    let environment: HashMap<_, _> = ses::environment(&url).into_iter().collect();
+/// A relay with the settings that `dev` gives it.
+async fn relay_to(partner_url: &str, db: &TestDb) -> Relay {
+    let environment: HashMap<_, _> = ses::environment(partner_url).into_iter().collect();
     let key = environment["AWS_ACCESS_KEY_ID"].as_str();
     let aws = aws_config::SdkConfig::builder()
         .behavior_version(aws_config::BehaviorVersion::latest())
@@ -80,9 +68,34 @@ async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
     let mut relay = Relay::with(db.worker(), relay::Limits::default(), relay::Ambient::default());
     relay.guard = shared::delivery::address::Guard::allowing("127.0.0.1").unwrap();
     relay.mailer = Some(aws::mailer::Mailer::new(&aws, None));
+    relay
+}
+
+async fn behave(url: &str, status: u16) {
+    let body = json!({ "status": status }).to_string();
+    let answer = reqwest::Client::new().post(format!("{url}/behave")).body(body).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let port = xtask::ports::any_free().unwrap();
+    let url = format!("http://127.0.0.1:{port}");
+    let _serving = serve(xtask::ports::local(port), &db.owner_url).await.unwrap();
+    let ids = add_destinations(&db, &tenant, &url).await;
+    let (order, sku) = (tenant.orders[0], tenant.skus[0]);
+    db.execute(format!(
+        "select holdfast.move('{0}', '{order}', '{1}', array['{sku}'::uuid], array[4::bigint], 'allocate', 'test')",
+        tenant.id, tenant.customer
+    ))
+    .await;
+
+    let relay = relay_to(&url, &db).await;
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     let summary = relay.run_once(std::time::Duration::ZERO, deadline).await.unwrap();
-    // The two events of an allocation at each of three; at the shop and in the mail one of them says nothing.
+    // An allocation has two events and each goes to three destinations; the shop and the mail ignore one of the two.
     assert_eq!((summary.delivered, summary.failed), (6, 0));
 
     let received: Vec<serde_json::Value> =
@@ -97,7 +110,7 @@ async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
     assert_eq!(
         ids.iter().map(|id| of(*id).len()).collect::<Vec<_>>(),
         [2, 2, 1],
-        "a look-up goes before the push"
+        "a look-up precedes the push"
     );
     let push: serde_json::Value = serde_json::from_str(of(ids[1])[1]["body"].as_str().unwrap()).unwrap();
     let set = &push["variables"]["input"]["quantities"][0];
@@ -108,16 +121,11 @@ async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
     let mail: serde_json::Value = serde_json::from_str(of(ids[2])[0]["body"].as_str().unwrap()).unwrap();
     assert_eq!(mail["Destination"]["ToAddresses"][0], "ann@tenant.test");
 
-    // As told, all three fail; with another token the shop refuses.
     db.execute("update outbox set processed_at = null, attempts = 0, next_attempt_at = now()").await;
-    let told =
-        reqwest::Client::new().post(format!("{url}/behave")).body(r#"{"status":503}"#).send().await.unwrap();
-    assert_eq!(told.status(), 200);
+    behave(&url, 503).await;
     let summary = relay.run_once(std::time::Duration::ZERO, deadline).await.unwrap();
-    assert_eq!((summary.delivered, summary.failed), (2, 4), "what says nothing is not sent");
-    let told =
-        reqwest::Client::new().post(format!("{url}/behave")).body(r#"{"status":200}"#).send().await.unwrap();
-    assert_eq!(told.status(), 200);
+    assert_eq!((summary.delivered, summary.failed), (2, 4), "the two that are ignored are not sent");
+    behave(&url, 200).await;
     let refused = reqwest::Client::new()
         .post(shopify::url(&url))
         .header("idempotency-key", of(ids[1])[0]["headers"]["idempotency-key"].as_str().unwrap())

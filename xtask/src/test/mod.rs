@@ -1,9 +1,12 @@
 //! `cargo xtask test`: every check, from a fresh clone with only Rust and Python 3.
+//!
+//! What cannot run on this machine is left out and reported. The tests get a PostgreSQL of their own, which is removed at
+//! the end, or the server of `DATABASE_URL`. They run twice: directly, and behind pgbouncer where it is installed.
 
 mod pooler;
 mod steps;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -18,7 +21,11 @@ use xtask::workspace::{Workspace, remove};
 use pooler::Pooler;
 use steps::{Report, Tests};
 
-/// What is checked.
+/// The exit status of a shell command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+/// Begins the name of a test server's data folder; the process id of its run follows.
+const DATA_PREFIX: &str = "test-postgres-";
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Run only the Rust tests whose names contain one of these.
@@ -26,9 +33,6 @@ pub struct Args {
 }
 
 /// Runs the checks, prints a summary and, as the last line, `N passed, N failed`.
-///
-/// # Errors
-/// When the checks cannot be run at all: what is missing, and what to do.
 pub async fn run(args: Args) -> Result<ExitCode> {
     let workspace = Workspace::open()?;
     let mut stop = Stop::listen()?;
@@ -43,7 +47,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     }
     let Some(report) = outcome? else {
         eprintln!("interrupted");
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(INTERRUPTED));
     };
     report.print();
     Ok(if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -69,39 +73,12 @@ async fn check(
             None
         }
     };
-    // The running stack's settings may stand in this shell's environment; its data are not for tests.
-    let of_the_stack = DevEnv::read(workspace).ok();
-    let of_the_stack = of_the_stack.as_ref().and_then(|env| env.get("DATABASE_URL").ok());
-    let database_url = match std::env::var("DATABASE_URL") {
-        Ok(url) if !url.is_empty() && of_the_stack != Some(url.as_str()) => url,
-        _ => throw_away_database(workspace, running).await?,
+    let database_url = match configured_database(workspace) {
+        Some(url) => url,
+        None => start_database(workspace, running).await?,
     };
     let python = test_tools.as_ref().map(|venv| venv.program("python"));
-    let filter = &args.filter;
-    let database_url = database_url.as_str();
-    let direct = Tests {
-        what: "cargo test",
-        packages: vec!["--workspace".into()],
-        filter,
-        database_url,
-        pooler: None,
-        python: python.clone(),
-    };
-    steps::tests(workspace, direct, &mut report).await?;
-    match Pooler::before(workspace, database_url).await? {
-        Some(pooler) => {
-            // With `--workspace` again, so that nothing is compiled anew; only the functions' test programs.
-            let mut packages = vec!["--workspace".into()];
-            for program in workspace.function_tests()? {
-                packages.extend(["--test".into(), program]);
-            }
-            let pooler = Some(pooler.address.as_str());
-            let pooled =
-                Tests { what: "cargo test behind pgbouncer", packages, filter, database_url, pooler, python };
-            steps::tests(workspace, pooled, &mut report).await?;
-        }
-        None => report.left_out("the functions' tests behind a pooler", "pgbouncer is not installed"),
-    }
+    run_tests(workspace, &args.filter, &database_url, python, &mut report).await?;
     if everything {
         if let Some(venv) = &test_tools {
             steps::template(workspace, venv, &mut report).await?;
@@ -111,14 +88,52 @@ async fn check(
     Ok(report)
 }
 
-/// A PostgreSQL for this run only; `running` is told at once, so that it is stopped whatever happens next.
-async fn throw_away_database(
+/// The server of `DATABASE_URL`, unless it is that of the running stack: whose settings this shell may have loaded, and
+/// whose data are not for tests.
+fn configured_database(workspace: &Workspace) -> Option<String> {
+    let url = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty())?;
+    let stack = DevEnv::read(workspace).ok();
+    let of_stack = stack.as_ref().and_then(|env| env.get("DATABASE_URL").ok());
+    (of_stack != Some(url.as_str())).then_some(url)
+}
+
+/// All tests directly, then those that talk to the database behind a pooler.
+async fn run_tests(
     workspace: &Workspace,
-    running: &mut Option<(Cluster, PathBuf)>,
-) -> Result<String> {
+    filter: &[String],
+    database_url: &str,
+    python: Option<PathBuf>,
+    report: &mut Report,
+) -> Result<()> {
+    let direct = Tests {
+        what: "cargo test",
+        targets: vec!["--workspace".into()],
+        filter,
+        database_url,
+        pooler: None,
+        python: python.clone(),
+    };
+    steps::tests(workspace, direct, report).await?;
+    let Some(pooler) = Pooler::start(workspace, database_url).await? else {
+        report.left_out("the tests behind a pooler", "pgbouncer is not installed");
+        return Ok(());
+    };
+    // `--workspace` again: with other packages selected, cargo would compile them with other features.
+    let mut targets = vec!["--workspace".into()];
+    for name in workspace.database_tests()? {
+        targets.extend(["--test".into(), name]);
+    }
+    let pooler = Some(pooler.address.as_str());
+    let pooled = Tests { what: "cargo test behind pgbouncer", targets, filter, database_url, pooler, python };
+    steps::tests(workspace, pooled, report).await
+}
+
+/// Starts a PostgreSQL for this run. It is stored in `running` before it is started, so that the caller stops it whatever
+/// happens next.
+async fn start_database(workspace: &Workspace, running: &mut Option<(Cluster, PathBuf)>) -> Result<String> {
     let venv = Venv::tools(workspace).await?;
     remove_leftovers(workspace, &venv).await?;
-    let data = workspace.local(&format!("{PREFIX}{}", std::process::id()));
+    let data = workspace.local(&format!("{DATA_PREFIX}{}", std::process::id()));
     let (cluster, _) = running.insert((Cluster::at(&venv, data.clone()).await?, data));
     let step = Step::begin("making a database for the tests");
     cluster.init(&Purpose::Test).await?;
@@ -128,16 +143,13 @@ async fn throw_away_database(
     Ok(format!("postgres://postgres@127.0.0.1:{port}/postgres"))
 }
 
-/// Of the data folders' names; the process id of their run follows.
-const PREFIX: &str = "test-postgres-";
-
-/// Stops and removes what killed runs left.
+/// Stops and removes the servers of runs that were killed.
 async fn remove_leftovers(workspace: &Workspace, venv: &Venv) -> Result<()> {
     let local = workspace.local("");
     for entry in std::fs::read_dir(&local).with_context(|| format!("cannot read {}", local.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(rest) = name.strip_prefix(PREFIX) else {
+        let Some(rest) = name.strip_prefix(DATA_PREFIX) else {
             continue;
         };
         let run = rest.split('.').next().and_then(|pid| pid.parse().ok());
@@ -152,7 +164,7 @@ async fn remove_leftovers(workspace: &Workspace, venv: &Venv) -> Result<()> {
     Ok(())
 }
 
-fn remove_cluster(data: &std::path::Path) -> Result<()> {
+fn remove_cluster(data: &Path) -> Result<()> {
     remove(&data.with_extension("part"))?;
     remove(&data.with_extension("log"))?;
     remove(data)

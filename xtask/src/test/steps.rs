@@ -1,5 +1,6 @@
-//! The checks themselves, and the summary of what they found.
+//! The checks, and the summary of their results.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,12 +11,12 @@ use tokio::process::Command;
 
 use xtask::process::{self, Group};
 use xtask::python::Venv;
-use xtask::workspace::Workspace;
+use xtask::workspace::{Workspace, remove};
 
-/// What ran, and what did not.
 #[derive(Default)]
 pub struct Report {
     ran: Vec<Ran>,
+    /// What did not run, and why.
     left_out: Vec<(String, String)>,
 }
 
@@ -27,18 +28,16 @@ struct Ran {
 }
 
 impl Report {
-    /// Notes what could not or should not run, and why.
     pub fn left_out(&mut self, what: &str, why: &str) {
         println!("– left out: {what}: {why}");
         self.left_out.push((what.into(), why.into()));
     }
 
-    /// Checks that failed.
     pub fn failed(&self) -> u64 {
         self.ran.iter().map(|ran| ran.failed).sum()
     }
 
-    /// Prints the table; its last line is `N passed, N failed`, tests and other checks together.
+    /// Prints a table, what was left out, and as the last line `N passed, N failed`: tests and other checks together.
     pub fn print(&self) {
         println!("\n{:<44} {:>8} {:>8} {:>9}", "check", "passed", "failed", "seconds");
         for ran in &self.ran {
@@ -52,6 +51,7 @@ impl Report {
         println!("\n{passed} passed, {} failed", self.failed());
     }
 
+    /// Runs a command that passes or fails as a whole.
     async fn one(&mut self, what: &'static str, command: &mut Command) -> Result<()> {
         println!("\n── {what}");
         let begun = Instant::now();
@@ -66,10 +66,6 @@ impl Report {
     }
 }
 
-/// rustfmt.
-///
-/// # Errors
-/// When cargo cannot be started.
 pub async fn format(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut cargo = process::cargo();
     report
@@ -77,43 +73,60 @@ pub async fn format(workspace: &Workspace, report: &mut Report) -> Result<()> {
         .await
 }
 
-/// clippy, where a warning is a failure.
-///
-/// # Errors
-/// When cargo cannot be started.
 pub async fn lint(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut cargo = process::cargo();
     cargo.args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]);
     report.one("cargo clippy -D warnings", cargo.current_dir(workspace.root())).await
 }
 
-/// Which Rust tests run, and against what.
 pub struct Tests<'r> {
-    /// Name in the report.
     pub what: &'static str,
-    /// `--workspace`, or `-p` and a crate's name for each.
-    pub packages: Vec<String>,
-    /// Parts of names; none: every test.
+    /// Cargo's options that select packages and test targets.
+    pub targets: Vec<String>,
+    /// Parts of test names; empty for all tests.
     pub filter: &'r [String],
-    /// A superuser's address.
+    /// A superuser's URL.
     pub database_url: &'r str,
-    /// `host:port` of a pooler before that server.
+    /// `host:port` of a pooler in front of that server.
     pub pooler: Option<&'r str>,
     /// A Python with the packages of requirements-test.txt.
     pub python: Option<PathBuf>,
 }
 
-/// Runs them.
-///
-/// # Errors
-/// When cargo cannot be started.
+/// The file to which tests that leave themselves out append their names (see `testing::case`); removed when dropped.
+struct LeftOutList(PathBuf);
+
+impl LeftOutList {
+    fn new(workspace: &Workspace) -> Result<Self> {
+        let path = workspace.local(&format!("test-left-out-{}", std::process::id()));
+        remove(&path)?;
+        Ok(Self(path))
+    }
+
+    fn read(&self) -> Result<String> {
+        match std::fs::read_to_string(&self.0) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.with_context(|| format!("cannot read {}", self.0.display())),
+        }
+    }
+}
+
+impl Drop for LeftOutList {
+    fn drop(&mut self) {
+        // If it cannot be removed, it stays in .local/; the next run has a file of its own.
+        let _ = remove(&self.0);
+    }
+}
+
 pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report) -> Result<()> {
     println!("\n── {}", tests.what);
     let begun = Instant::now();
     let mut cargo = process::cargo();
-    cargo.arg("test").args(&tests.packages).args(["--no-fail-fast", "--"]).args(tests.filter);
+    let left_out_list = LeftOutList::new(workspace)?;
+    cargo.arg("test").args(&tests.targets).args(["--no-fail-fast", "--"]).args(tests.filter);
     cargo.current_dir(workspace.root()).env("DATABASE_URL", tests.database_url).stdout(Stdio::piped());
     cargo.env("HOLDFAST_TEST_POOLER", tests.pooler.unwrap_or_default());
+    cargo.env("HOLDFAST_TEST_LEFT_OUT", &left_out_list.0);
     if let Some(python) = &tests.python {
         cargo.env("HOLDFAST_TEST_PYTHON", python);
     }
@@ -126,9 +139,10 @@ pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report)
     }
     let succeeded = group.wait().await?.success();
     if !succeeded && counted.failed == 0 {
-        // It did not compile, or a test took its whole process with it.
+        // It did not compile, or a test ended its whole process.
         counted.failed = 1;
     }
+    counted.leave_out(&left_out_list.read()?);
     report.ran.push(Ran {
         what: tests.what,
         passed: counted.passed,
@@ -138,18 +152,24 @@ pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report)
     if counted.ignored > 0 {
         report.left_out(&format!("{} tests", counted.ignored), "they are marked #[ignore]");
     }
+    if counted.left_out > 0 {
+        let behind = if tests.pooler.is_some() { " behind pgbouncer" } else { "" };
+        let what = format!("{} tests{behind}", counted.left_out);
+        report.left_out(&what, "the published cases (../shared/cases) are not there");
+    }
     Ok(())
 }
 
-/// What the test programs say at their ends.
 #[derive(Default, Debug, PartialEq)]
 struct Counted {
     passed: u64,
     failed: u64,
     ignored: u64,
+    left_out: u64,
 }
 
 impl Counted {
+    /// Adds the numbers of a `test result:` line, with which a test program ends; skips other lines.
     fn add(&mut self, line: &str) {
         let Some(result) = line.strip_prefix("test result: ") else {
             return;
@@ -167,12 +187,16 @@ impl Counted {
             }
         }
     }
+
+    /// Takes the tests of this list, one name a line, out of those that passed. A test can be in it several times.
+    fn leave_out(&mut self, list: &str) {
+        let names: HashSet<&str> = list.lines().filter(|name| !name.is_empty()).collect();
+        self.left_out = names.len() as u64;
+        self.passed = self.passed.saturating_sub(self.left_out);
+    }
 }
 
-/// cfn-lint on the SAM template.
-///
-/// # Errors
-/// When it cannot be started.
+/// Runs cfn-lint on the SAM template.
 pub async fn template(workspace: &Workspace, venv: &Venv, report: &mut Report) -> Result<()> {
     let template = workspace.root().join("template.yaml");
     if !template.is_file() {
@@ -182,10 +206,7 @@ pub async fn template(workspace: &Workspace, venv: &Venv, report: &mut Report) -
     report.one("cfn-lint template.yaml", Command::new(venv.program("cfn-lint")).arg(template)).await
 }
 
-/// cargo-deny, where it is installed.
-///
-/// # Errors
-/// When it cannot be started.
+/// Runs cargo-deny, if it is installed.
 pub async fn dependencies(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let mut probe = process::cargo();
     if !process::output(probe.args(["deny", "--version"])).await?.status.success() {
@@ -193,7 +214,7 @@ pub async fn dependencies(workspace: &Workspace, report: &mut Report) -> Result<
         return Ok(());
     }
     let mut cargo = process::cargo();
-    // Not advisories: they need the internet.
+    // Not `advisories`, which needs the internet.
     cargo.args(["deny", "check", "bans", "licenses", "sources"]).current_dir(workspace.root());
     report.one("cargo deny check bans licenses sources", &mut cargo).await
 }
@@ -210,6 +231,23 @@ mod tests {
         );
         counted.add("test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s");
         counted.add("test a_result ... ok");
-        assert_eq!(counted, Counted { passed: 14, failed: 1, ignored: 1 });
+        assert_eq!(counted, Counted { passed: 14, failed: 1, ignored: 1, left_out: 0 });
+    }
+
+    #[test]
+    fn a_test_that_left_itself_out_is_counted_once_and_not_as_passed() {
+        let mut counted = Counted::default();
+        counted.add(
+            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.42s",
+        );
+        counted.leave_out("it-1 hmac::vectors\nit-2 hmac::vectors\nit-1 hmac::vectors\n");
+        assert_eq!(counted, Counted { passed: 3, failed: 0, ignored: 0, left_out: 2 });
+
+        let mut none = Counted::default();
+        none.add(
+            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.42s",
+        );
+        none.leave_out("");
+        assert_eq!(none, Counted { passed: 5, failed: 0, ignored: 0, left_out: 0 });
     }
 }

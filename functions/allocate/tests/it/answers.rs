@@ -1,4 +1,4 @@
-//! What a successful allocation answers, and how far quantities and lines may go.
+//! Answers of successful allocations, and the limits of quantities and lines.
 
 use serde_json::{Value, json};
 use shared::idempotency::endpoint::Endpoint;
@@ -27,7 +27,8 @@ async fn one_line_and_several_lines_are_answered_in_the_same_shape() {
         reply.json(),
         json!({"ok": true, "orderId": order, "lines": [{"skuId": a, "qty": 4, "atsAfter": 46}]})
     );
-    // Out of the order of ids, one SKU on three lines: lines as sent, ATS after the whole request.
+    // Not in the order of ids, and one SKU on three lines: the answer has the lines as sent, each with the ATS after the whole
+    // request.
     let reply = ask(&sandbox, &shop, 0, &lines(&[(c, 2), (a, 1), (b, 3), (a, 5), (a, 1)])).await;
     let line = |sku: Uuid, qty: i64, ats: i64| json!({"skuId": sku, "qty": qty, "atsAfter": ats});
     assert_eq!(
@@ -57,7 +58,7 @@ async fn ids_are_taken_in_either_case_and_answered_in_lower_case() {
     let reply = send(&shop.db.endpoint(), &event.key("k").json(&body)).await;
     let line = |qty: i64| json!({"skuId": sku, "qty": qty, "atsAfter": 47});
     assert_eq!(reply.json(), json!({"ok": true, "orderId": order, "lines": [line(1), line(2)]}));
-    assert_eq!(shop.db.count("allocation_ledger where qty = 3").await, 1, "both spellings are one SKU");
+    assert_eq!(shop.db.count("allocation_ledger where qty = 3").await, 1, "upper and lower case are one SKU");
 }
 
 #[tokio::test]
@@ -79,7 +80,7 @@ async fn a_quantity_goes_from_one_to_a_million_summed_or_not() {
     let shop = Shop::open(Seed { on_hand: 5_000_000, order_qty: 1_000_000, ..Seed::default() }).await;
     let sandbox = shop.db.endpoint();
     let sku = shop.tenant.skus[0];
-    // Each line is in range; their sum is beyond any order, which is a matter of the order, not of the form.
+    // Each line is in range. Their sum exceeds any order: a refusal by the order's rules, not a bad body.
     let reply = ask(&sandbox, &shop, 0, &lines(&[(sku, 1_000_000), (sku, 1_000_000)])).await;
     assert_eq!(reply.json()["lines"], json!([short(sku, 2_000_000, 1_000_000)]));
     let reply = ask(&sandbox, &shop, 0, &lines(&[(sku, 999_999), (sku, 1)])).await;
@@ -105,7 +106,7 @@ async fn what_is_on_order_can_be_promised_and_what_is_not_there_cannot() {
 
 #[tokio::test]
 async fn ats_below_zero_is_shown_as_it_is_and_promises_nothing() {
-    // A shipment was told before its receipt: on_hand is negative, on_order covers it.
+    // A shipment was reported before its receipt: on_hand is negative, and on_order covers it.
     let shop = Shop::open(Seed { on_hand: 0, order_qty: 100, ..Seed::default() }).await;
     let (tenant, sku) = (shop.tenant.id, shop.tenant.skus[0]);
     shop.db

@@ -1,4 +1,4 @@
-//! Sizes, encodings, paths, and how a problem looks.
+//! Sizes, encodings and paths of requests, and the form of a problem.
 
 use serde_json::{Value, json};
 use testing::{Event, Reply, Seed, Shop, fresh_key, token};
@@ -36,7 +36,7 @@ async fn a_body_of_exactly_one_mebibyte_passes_and_one_byte_more_does_not() {
         assert_eq!(send(&sandbox, &event(MEBIBYTE)).await.status, 200);
         assert_problem(&send(&sandbox, &event(MEBIBYTE + 1)).await, 413, "body_too_large");
     }
-    // Too large is told before the key and the body are looked at.
+    // Size is checked before key and body.
     let event = shop.allocate(0).body(&vec![b'{'; MEBIBYTE + 1]);
     assert_problem(&send(&sandbox, &event).await, 413, "body_too_large");
     assert_eq!(shop.db.count("idempotency_key").await, 2);

@@ -1,4 +1,4 @@
-//! The credit limit holds whatever runs beside it.
+//! The credit limit holds whatever runs at the same time.
 
 use serde_json::json;
 use testing::{Seed, Shop, fresh_key, lines};
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{at_once, crowd, send, warm};
 
-/// What the contract calls exposure, worked out here from the tables alone.
+/// The contract's exposure, computed from the tables independently.
 async fn exposure(shop: &Shop) -> i64 {
     let customer = shop.tenant.customer;
     let sql = format!(
@@ -168,8 +168,8 @@ async fn parallel_allocations_of_one_customer_never_pass_its_limit() {
                     .json(&shop.one((n + round) % 4, 3 + i64::try_from(n % 5).unwrap()))
             })
             .collect();
-        // An invoice arrives and one is paid while they run, as a webhook and an invoice run would do it: what raises
-        // exposure takes the customer's lock and stays within the limit itself.
+        // Meanwhile an invoice is created and another is paid. What raises the exposure takes the customer's lock and keeps
+        // within the limit itself.
         let others = async {
             match round % 4 {
                 1 => open.push(invoice_within_limit(&shop, 400).await),
@@ -182,13 +182,13 @@ async fn parallel_allocations_of_one_customer_never_pass_its_limit() {
             match reply.error().as_deref() {
                 None => granted += 1,
                 Some("credit_limit_exceeded") => refused += 1,
-                // Sixteen in one queue on a machine that stands still: told so, and nothing changed.
+                // On a very slow machine, with sixteen in one queue: an error, and nothing changed.
                 Some("unavailable") => {}
                 _ => panic!("{reply:?}"),
             }
         }
         assert!(exposure(&shop).await <= 3_000, "round {round}");
-        // Room for the next round: what stands is shipped and paid for.
+        // Room for the next round: everything is shipped and paid.
         if round % 5 == 4 {
             shop.db.execute("update order_line set qty_invoiced = qty_allocated where sku_id = (select min(id::text)::uuid from sku)").await;
         }
@@ -221,7 +221,7 @@ async fn a_limit_that_is_set_while_an_allocation_runs_counts_what_that_one_promi
     let sandbox = sandboxes[0].clone();
     let before = tokio::spawn(async move { send(&sandbox, &event).await });
     shop.db.until_blocked(1).await;
-    // 10,000 are being promised, which the limit would still have let pass; another 10,000 it would not.
+    // 10,000 are being promised, within the limit; another 10,000 would exceed it.
     shop.db
         .execute(format!(
             "update customer set credit_limit_minor = 12000 where id = '{}'",
@@ -258,7 +258,7 @@ async fn a_limit_that_is_set_just_after_two_have_read_that_there_is_none_lets_on
     shop.db.until_blocked(2).await;
     shop.db.execute(format!("update customer set credit_limit_minor = 12000 where id = '{customer}'")).await;
     read_none.let_go().await;
-    // One has been judged and waits for the stock; the other must wait for the first, not stand beside it.
+    // One has passed the credit check and waits for the stock; the other must wait for the first one's transaction.
     shop.db
         .until("(select count(*) from pg_locks where locktype = 'advisory' and classid = 2 and granted) = 1")
         .await;

@@ -110,7 +110,7 @@ async fn an_allocation_writes_one_event_per_distinct_sku_of_each_kind_in_the_env
 }
 
 #[tokio::test]
-async fn without_a_subscriber_an_event_is_one_processed_row_owed_to_nobody() {
+async fn an_event_without_a_subscriber_is_one_row_without_destination_already_processed() {
     let shop = Shop::open(seed()).await;
     shop.db.destination(&shop.tenant, "https://elsewhere.test", &["order.saved"]).await;
     assert_eq!(send(&shop.db.endpoint(), &shop.allocate(0).key("k").json(&shop.one(0, 1))).await.status, 200);

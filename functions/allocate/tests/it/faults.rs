@@ -1,4 +1,4 @@
-//! Connections that end, answers that get lost, a database that goes away: never two executions, never half of one.
+//! Connections that end, lost answers, a database that is unavailable: never two executions, never half of one.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn assert_unavailable(reply: &Reply) {
     assert!(after >= 1);
 }
 
-/// The work of a key was done once, as a retry tells.
+/// The work of a key was done once: a retry is a replay.
 async fn assert_done_once(shop: &Shop, done_before: i64) {
     assert_eq!(shop.db.count("allocation_ledger").await, done_before + 1);
     assert_eq!(shop.db.count("idempotency_key").await, done_before + 1);
@@ -118,7 +118,7 @@ async fn a_connection_cut_in_mid_work_never_runs_the_work_twice() {
     for n in 0..3 {
         let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 1));
         let hold = shop.hold(0).await;
-        // The server does not know yet that its client is gone: its session goes on waiting, claim in hand.
+        // The server does not know yet that its client is gone: the session goes on waiting and holds the claim.
         let (reply, ()) = tokio::join!(send(&sandbox, &event), async {
             shop.db.until_blocked(1).await;
             proxy.cut();
@@ -148,7 +148,7 @@ async fn a_cancelled_request_does_not_poison_the_next_one_on_its_sandbox() {
         shop.db.until_blocked(1).await;
         cancelled.abort();
         assert!(cancelled.await.unwrap_err().is_cancelled());
-        // Another SKU and order: nothing of the first may show in this answer.
+        // Another SKU and order: this answer must not be that of the first.
         let next = shop.allocate(1).key(&fresh_key()).json(&shop.one(1, 2));
         let reply = send(&sandbox, &next).await;
         assert_eq!(
@@ -204,7 +204,7 @@ async fn a_database_that_refuses_is_unavailable_and_service_returns_by_itself() 
         assert_unavailable(&send(&sandbox, &event("b")).await);
         assert!(started.elapsed() < BUSY_SECS);
     }
-    // A sandbox that starts in the meantime is no worse off.
+    // A sandbox that starts in the meantime fares the same.
     let newborn = proxy.endpoint(&shop.db);
     newborn.db.warm().await;
     assert_unavailable(&send(&newborn, &event("b")).await);
@@ -232,7 +232,7 @@ async fn a_network_that_went_silent_is_unavailable_in_time_and_service_returns_b
     assert_unavailable(&new);
     proxy.recover();
     for (sandbox, event) in [(&open, &a), (&newborn, &b)] {
-        // What the silence held back arrives now as well and may be at work on the same key.
+        // What the network held back arrives now, too, and may work on the same key.
         let mut reply = send(sandbox, event).await;
         if reply.status == 409 {
             assert_eq!(reply.error().as_deref(), Some("idempotency_key_in_use"));
@@ -286,7 +286,7 @@ async fn a_server_without_a_free_connection_is_unavailable() {
 async fn too_busy_is_told_in_time_also_where_the_credential_must_be_looked_up_first() {
     let shop = Shop::open(seed()).await;
     let key = issue_api_key(&shop.db, shop.tenant.id, shop.tenant.users[0], &["orders:write"]).await;
-    // Each step is slow within its own limits; together they must stay within the contract's.
+    // Each step stays within its own limit; together they must stay within the contract's.
     shop.db
         .execute(
             "create function stall() returns trigger language plpgsql as $$ begin perform pg_sleep(30); return new; end $$;

@@ -1,6 +1,5 @@
-//! The real binary, frozen in mid-request past every time-out while another sandbox takes the same key, then thawed:
-//! one execution, equal answers. The call is one message, so the server finishes it without the client, one way or
-//! the other.
+//! The real binary is frozen during a request, past every time-out, while another sandbox gets the same request, then thawed:
+//! one execution, equal answers. The call is one message, so the server commits it or gives up without the client.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +8,9 @@ use testing::{Event, Reply, Seed, Shop, fresh_key};
 
 use crate::send;
 
-/// Longer than statement, lock, request and transaction time-outs, each of which runs on while a process stands.
+/// Longer than the time-outs of statement, lock, request and transaction, which run on while the process is frozen.
 const PAST_EVERY_TIMEOUT: Duration = Duration::from_secs(14);
-/// What the emulated Lambda waits for.
+/// Time-out of the emulated Lambda.
 const AMPLE: Duration = Duration::from_secs(60);
 
 async fn started(shop: &Shop) -> Sandbox {
@@ -25,8 +24,8 @@ async fn invoke(sandbox: &Sandbox, event: &Event) -> HttpAnswer {
     HttpAnswer::read(&invoked.payload).unwrap()
 }
 
-/// A sandbox frozen while its call waits for the SKU; whether that call then finds the SKU free is up to the caller.
-/// What the thawed sandbox answered, and what another one answered to the same event meanwhile.
+/// Freezes a sandbox while its call waits for the SKU; the caller decides whether the SKU becomes free. Returns the answer of
+/// the thawed sandbox, and that of another one to the same event in between.
 async fn frozen_and_overtaken(
     shop: &Shop,
     event: &Event,
@@ -72,10 +71,10 @@ async fn a_sandbox_that_froze_while_its_call_committed_wakes_to_the_answer_anoth
 async fn a_sandbox_that_froze_while_its_call_timed_out_commits_nothing_when_it_wakes() {
     let shop = Shop::open(Seed::default()).await;
     let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 1));
-    // Longer than lock_timeout: the server gives the call up.
+    // Longer than lock_timeout: the server cancels the call.
     let (answer, retry, sandbox) = frozen_and_overtaken(&shop, &event, Duration::from_secs(4)).await;
     assert_eq!((retry.status, retry.header("idempotent-replayed")), (200, None), "{}", retry.json());
-    // It learns that its call was given up, and says so; what it was asked for is done, as its next answer tells.
+    // It learns that its call was cancelled, and answers so. The work was done by the other one, as the next answer shows.
     assert_eq!(answer.status, 503, "{}", String::from_utf8_lossy(&answer.body));
     let again = invoke(&sandbox, &event).await;
     assert_eq!((again.status, &again.body), (200, &retry.body));

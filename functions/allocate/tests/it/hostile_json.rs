@@ -1,4 +1,4 @@
-//! Bodies made to break parsers, as published with "Parsing JSON is a minefield"; read where they are, never copied.
+//! The bodies published with "Parsing JSON is a minefield", made to break parsers; read in place, not copied.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ async fn no_hostile_body_breaks_a_sandbox_or_uses_up_its_key() {
     let sku = shop.tenant.skus[0];
     let entries = std::fs::read_dir(folder).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    // The one that is a quantity: 42.
+    // The only one that is a quantity: 42.
     files.retain(|file| !file.ends_with("y_structure_lonely_int.json"));
     files.sort();
     assert!(files.len() > 250, "{}", files.len());
@@ -30,7 +30,7 @@ async fn no_hostile_body_breaks_a_sandbox_or_uses_up_its_key() {
         let event = |body: &[u8]| shop.allocate(0).key("k").body(body);
         for event in [event(&bytes).base64(), event(&bytes), event(&wrapped), event(&as_qty)] {
             let reply = send(&sandbox, &event).await;
-            // None of them is a request: the wrapped ones have a member too many, or a quantity that is none.
+            // None is a valid request: an unknown member, or a quantity that is not an integer.
             assert_eq!(
                 (reply.status, reply.error().as_deref()),
                 (400, Some("invalid_body")),

@@ -1,4 +1,4 @@
-//! How an Idempotency-Key may be written.
+//! The forms of an Idempotency-Key.
 
 use testing::{Event, Seed, Shop};
 

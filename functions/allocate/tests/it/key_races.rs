@@ -1,4 +1,4 @@
-//! The rows of the idempotency table in which requests meet.
+//! The cases of the contract's idempotency table in which requests run at the same time.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The rows of the contract's idempotency table that need no race.
+//! The cases of the contract's idempotency table that need no parallel requests.
 
 use serde_json::json;
 use testing::{Event, Reply, Seed, Shop, token};
@@ -56,7 +56,7 @@ async fn an_equal_request_gets_the_recorded_answer_byte_for_byte_and_changes_not
 }
 
 #[tokio::test]
-async fn spelling_of_json_does_not_make_another_request_but_array_order_does() {
+async fn formatting_of_json_does_not_make_another_request_but_array_order_does() {
     let shop = Shop::open(seed()).await;
     let sandbox = shop.db.endpoint();
     let (a, b) = (shop.tenant.skus[0], shop.tenant.skus[1]);

@@ -1,4 +1,4 @@
-//! What allocate promises, told against a real Postgres with the handler that is deployed.
+//! The promises of allocate, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod answers;
@@ -24,12 +24,12 @@ use shared::idempotency::endpoint::Endpoint;
 use testing::{Event, Reply, Shop};
 use tokio::sync::{Barrier, Semaphore, SemaphorePermit};
 
-/// One event to one sandbox.
+/// Sends one event to one sandbox.
 pub async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
     Reply::from(allocate::handle(sandbox, event.request()).await)
 }
 
-/// Sandboxes with their connections open, as they stand between two requests.
+/// Warm sandboxes: their connections are open.
 pub async fn warm(shop: &Shop, count: usize) -> Vec<Arc<Endpoint>> {
     join_all((0..count).map(|_| async {
         let sandbox = Arc::new(shop.db.endpoint());
@@ -59,7 +59,7 @@ pub async fn crowd() -> SemaphorePermit<'static> {
     CROWD.acquire().await.unwrap()
 }
 
-/// Lower-case hex, as a bytea literal wants it.
+/// Lower-case hex for a bytea literal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Every refusal of allocate told apart, in the contract's order, changing nothing.
+//! Every refusal of allocate, in the contract's order; each changes nothing.
 
 use serde_json::{Value, json};
 use shared::idempotency::endpoint::Endpoint;
@@ -11,7 +11,7 @@ async fn ask(sandbox: &Endpoint, shop: &Shop, order: usize, body: &Value) -> Rep
     send(sandbox, &shop.allocate(order).key(&fresh_key()).json(body)).await
 }
 
-/// A refusal that changed nothing, is recorded, and carries these members and no others.
+/// The refusal changed nothing, is recorded, and has these members and no others.
 async fn assert_refused(shop: &Shop, order: Uuid, body: &Value, status: u16, error: &str, members: Value) {
     let before = shop.db.state().await;
     let key = fresh_key();
@@ -52,7 +52,7 @@ async fn an_unknown_order_and_an_order_that_is_not_open_are_told_apart() {
         .execute(format!("update wholesale_order set status = 'cancelled' where id = '{cancelled}'"))
         .await;
     shop.db.execute(format!("update wholesale_order set status = 'shipped' where id = '{shipped}'")).await;
-    // The order is looked at before the lines: an unknown SKU does not show.
+    // The order is checked before the lines: nothing about the unknown SKU.
     let body = json!({"lines": [{"skuId": Uuid::new_v4(), "qty": 1}]});
     for stranger in [Uuid::new_v4(), other.orders[0]] {
         assert_refused(&shop, stranger, &body, 404, "order_not_found", json!({})).await;
@@ -73,9 +73,9 @@ async fn an_unknown_order_and_an_order_that_is_not_open_are_told_apart() {
     .await;
 }
 
-/// A shop whose orders and SKUs break every rule of the SKUs at once: order 0 wants 10 of each of its four SKUs.
+/// A shop with which a request breaks every rule of SKUs at once: order 0 wants 10 of each of its four SKUs.
 /// SKU 0: 2 left to promise; SKU 1: 1 left; SKU 2: 3 open of 10; SKU 3: not on the order.
-async fn crooked_shop(credit_limit_minor: Option<i64>) -> Shop {
+async fn shop_that_breaks_every_rule(credit_limit_minor: Option<i64>) -> Shop {
     let shop = Shop::open(Seed {
         skus: 4,
         on_hand: 100,
@@ -107,14 +107,14 @@ async fn crooked_shop(credit_limit_minor: Option<i64>) -> Shop {
 #[tokio::test]
 async fn refusals_come_in_the_contracts_order_each_with_all_its_skus_in_the_order_first_sent() {
     // Held: 3 allocated + 4 shipped of 100 minor units = 700.
-    let shop = crooked_shop(Some(1_000)).await;
+    let shop = shop_that_breaks_every_rule(Some(1_000)).await;
     let order = shop.tenant.orders[0];
     let [first, second, third, fourth] = shop.tenant.skus[..].try_into().unwrap();
     let [x, y] = [Uuid::new_v4(), Uuid::new_v4()];
     let other = shop.db.seed(Seed::default()).await;
     let foreign = other.skus[0];
 
-    // Everything is wrong at once; then the first wrong thing goes, and so on.
+    // Everything is wrong at once; then the first mistake is removed, and so on.
     let all =
         [(y, 2), (second, 5), (fourth, 2), (foreign, 1), (third, 4), (x, 1), (first, 9), (y, 3), (fourth, 1)];
     let expected = [short(y, 5, 0), short(foreign, 1, 0), short(x, 1, 0)];

@@ -1,4 +1,4 @@
-//! Users who want the same stock at the same moment.
+//! Users who request the same stock at the same moment.
 
 use testing::{Seed, Shop, fresh_key, lines};
 
@@ -43,7 +43,7 @@ async fn buyers_of_one_sku_are_served_in_the_order_in_which_they_came() {
         );
         return;
     }
-    // Time for all of them to come before the first gives up.
+    // Time for all to arrive before the first gives up.
     shop.db
         .execute(format!("alter role holdfast_app in database {} set lock_timeout = '6s'", shop.db.name()))
         .await;
@@ -51,7 +51,7 @@ async fn buyers_of_one_sku_are_served_in_the_order_in_which_they_came() {
     let held = shop.hold(0).await;
     let mut waiting = Vec::new();
     for (n, sandbox) in sandboxes.into_iter().enumerate() {
-        // Every other one asks for two SKUs: those wait in the same queue.
+        // Every other one requests two SKUs: those wait in the same queue.
         let wanted = if n % 2 == 0 {
             shop.one(0, 1)
         } else {
@@ -92,7 +92,7 @@ async fn a_drop_sells_every_unit_once() {
                     assert_eq!(reply.json()["lines"][0]["available"], 0);
                     refused += 1;
                 }
-                // Thirty in one queue on a machine that stands still: told so, and nothing changed.
+                // On a very slow machine, with thirty in one queue: an error, and nothing changed.
                 503 => {}
                 _ => panic!("{reply:?}"),
             }
@@ -115,7 +115,7 @@ async fn requests_of_several_skus_take_all_or_nothing_under_contention() {
     for round in 0..12_usize {
         let events = (0..12)
             .map(|order| {
-                // Three SKUs from a place of its own, in an order of its own.
+                // Each takes another three SKUs, in another order.
                 let mut wanted: Vec<_> = (0..3)
                     .map(|n| (shop.tenant.skus[(order + round + n * (1 + order % 2)) % 6], 2))
                     .collect();

@@ -71,7 +71,7 @@ async fn both_variants_answer_with_the_same_bytes() {
 
 const PROMISED: &str = "allocation_ledger where entry_type = 'allocate'";
 
-/// Puts everything back to where it started, through the ledger.
+/// Releases everything, with ledger lines.
 async fn give_back_all(shop: &Shop) {
     shop.db
         .execute(

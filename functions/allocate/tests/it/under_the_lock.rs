@@ -1,4 +1,4 @@
-//! What changes while a request waits for a lock is seen once it has it: rules are decided under locks, not before.
+//! A request sees what changed while it waited for a lock: rules are checked under locks, not before.
 
 use serde_json::json;
 use shared::http::json::fingerprint;
@@ -17,7 +17,7 @@ fn seed() -> Seed {
     }
 }
 
-/// Sends an allocation that must wait for `change`, an open transaction; commits that, and gives the answer.
+/// Sends an allocation that must wait for the open transaction `change`, commits that, and returns the answer.
 async fn answer_after(shop: &Shop, qtys: [i64; 2], change: String) -> Reply {
     keyed_answer_after(shop, &fresh_key(), qtys, change).await
 }
@@ -126,7 +126,7 @@ async fn a_key_that_another_transaction_records_meanwhile_decides() {
         let body = lines(&[(shop.tenant.skus[0], 2)]);
         let recorded = if same { body } else { json!({}) };
         let hash = hex(&fingerprint("POST", &path, "", &recorded));
-        // Locks that we do not hold: as if a claim's own had been lost.
+        // Locks that the claim does not hold, as if they had been lost.
         let change = format!(
             "insert into idempotency_key (tenant_id, key, request_method, request_path, request_hash, response_status,
                response_body, response_content_type)
@@ -175,7 +175,7 @@ async fn a_session_that_a_failover_left_on_a_read_only_server_is_given_up() {
     let event = shop.allocate(0).key("k").json(&shop.one(0, 2));
     let reply = send(&sandbox, &event).await;
     assert_eq!((reply.status, reply.error().as_deref()), (503, Some("unavailable")), "{reply:?}");
-    // The owner's own session is read-only as well, until it says otherwise.
+    // The owner's session is read-only, too, unless it overrides the setting.
     shop.db
         .execute(format!(
             "begin read write; alter database {name} reset default_transaction_read_only; commit"

@@ -1,4 +1,4 @@
-//! Credentials and scopes, in front of the work.
+//! Credentials and scopes are checked before any work.
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
@@ -151,7 +151,7 @@ async fn an_unknown_user_is_401_whatever_else_is_wrong() {
             assert_unauthenticated(&send(&sandbox, &event.bearer(&stranger)).await, "unknown user");
         }
     }
-    // The key of a known user's answer is not shown to a stranger either.
+    // An unknown user gets no replay either.
     let known = Event::post(&path).key("k").json(&shop.one(0, 1));
     assert_eq!(send(&sandbox, &known.clone().bearer(&shop.tenant.token())).await.status, 200);
     let stranger = token(shop.tenant.id, Uuid::new_v4(), "orders:write");

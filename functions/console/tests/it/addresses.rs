@@ -1,4 +1,4 @@
-//! Addresses that are refused when they are saved.
+//! Addresses of destinations that are refused at saving.
 
 use serde_json::{Value, json};
 use shared::delivery::address::Guard;
@@ -39,7 +39,7 @@ async fn an_address_that_is_not_public_is_refused_where_it_stands() {
     }
 }
 
-/// A name that stands for an address of this machine, as far as the system knows one beside `localhost`.
+/// A name other than `localhost` that resolves to an address of this machine, if there is one.
 async fn local_name() -> Option<String> {
     let hostname = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     for name in ["ip6-localhost", hostname.trim()] {
@@ -66,7 +66,7 @@ async fn a_name_of_an_address_that_is_not_public_is_refused_but_an_answered_requ
     desk.console.guard = Guard::allowing(&name).unwrap();
     let answered = desk.send(&request).await;
     assert_eq!(answered.status, 201);
-    // As if the name had turned meanwhile.
+    // As if the name had got another address meanwhile.
     desk.console.guard = Guard::default();
     assert_eq!(desk.send(&request).await.body, answered.body);
     let id = answered.json()["id"].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! Setting destinations up.
+//! Creating and changing destinations.
 
 use serde_json::{Value, json};
 use testing::Seed;
@@ -157,7 +157,7 @@ async fn one_that_a_person_wants_tried_again_is_tried_at_once_and_told_of_when_i
         "destination_health where open_until <= now() and opened = 1 and not probing and failures = 0";
     assert_eq!(desk.shop.db.count(probe).await, 1);
     assert_eq!(desk.shop.db.count("outbox where event_type <> 'inbox.exception'").await, 0);
-    // From disabled it begins anew, and the others are told that somebody switched it on.
+    // Enabled again, it starts with a closed breaker, and the others get an event that a person enabled it.
     for state in ["disabled", "active"] {
         assert_eq!(desk.patch(&path, &json!({ "state": state })).await.status, 200);
     }
@@ -209,7 +209,7 @@ async fn after_a_rotation_both_secrets_live_for_a_day_and_an_older_one_no_longer
 }
 
 #[tokio::test]
-async fn a_test_event_is_owed_to_that_destination_alone() {
+async fn a_test_event_goes_to_that_destination_only() {
     let desk = Desk::open().await;
     let id = desk.webhook().await;
     desk.webhook().await;
@@ -276,7 +276,7 @@ async fn at_an_ordered_destination_only_the_head_of_each_aggregate_is_due() {
     assert_eq!(desk.shop.db.count(due).await, 1);
     assert_eq!(desk.post("/admin/outbox/1/discard", &json!({"reason": "x"})).await.status, 200);
     assert_eq!(desk.shop.db.count(&format!("{due} and id = 2")).await, 1);
-    // One that is sent again stands before those that came after it.
+    // A requeued event takes its old place in the queue.
     desk.shop.db.execute("update outbox set dead_lettered_at = now() where id = 2; update outbox set next_attempt_at = now() where id = 3").await;
     assert_eq!(desk.post("/admin/outbox/2/requeue", &json!({})).await.status, 200);
     assert_eq!(desk.shop.db.count(&format!("{due} and id = 2")).await, 1);

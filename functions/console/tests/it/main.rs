@@ -1,4 +1,4 @@
-//! What the console promises, told against a real Postgres with the handler that is deployed.
+//! The promises of the console, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod addresses;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use shared::delivery::address::Guard;
 use testing::{Event, Reply, Seed, Shop, fresh_key};
 
-/// A tenant with a sandbox of the console.
+/// A tenant and a console sandbox.
 pub(crate) struct Desk {
     pub(crate) shop: Shop,
     pub(crate) console: Console,
 }
 
 impl Desk {
-    /// Whose destinations may stand at 127.0.0.1.
+    /// A console that allows destinations at 127.0.0.1.
     pub(crate) async fn open() -> Self {
         let shop = Shop::open(Seed::default()).await;
         let console = Console { endpoint: shop.db.endpoint(), guard: Guard::allowing("127.0.0.1").unwrap() };
@@ -55,7 +55,7 @@ impl Desk {
         self.send(&event.key(&fresh_key()).json(body)).await
     }
 
-    /// A webhook for all events; its id.
+    /// Creates a webhook for all events; returns its id.
     pub(crate) async fn webhook(&self) -> String {
         let body = json!({"name": "Partner", "kind": "webhook", "url": "http://127.0.0.1:9/hook", "eventTypes": ["*"]});
         let reply = self.post("/admin/destinations", &body).await;

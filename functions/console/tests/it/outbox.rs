@@ -1,10 +1,10 @@
-//! Looking at events, sending them again, setting them aside.
+//! Listing, requeuing and discarding events.
 
 use serde_json::{Value, json};
 
 use crate::Desk;
 
-/// Ten events owed to one webhook: 1 … 3 dead, 4 … 6 delivered, 7 discarded, the others pending.
+/// Ten events for one webhook: 1 … 3 dead, 4 … 6 delivered, 7 discarded, the others pending.
 async fn ten(desk: &Desk) -> String {
     let destination = desk.webhook().await;
     desk.shop.db.emit(&desk.shop.tenant, 10).await;
@@ -110,7 +110,7 @@ async fn a_dead_letter_sent_again_begins_anew_under_its_id_once_however_often_th
         (&row["history"][0]["action"], &row["history"][0]["byName"]),
         (&json!("requeued"), &json!("Ann"))
     );
-    // A delivered one may be sent again too; a pending or discarded one not.
+    // A delivered one may be requeued, too; a pending or discarded one may not.
     assert_eq!(desk.post("/admin/outbox/5/requeue", &json!({})).await.status, 200);
     for id in [7, 8] {
         let refused = desk.post(&format!("/admin/outbox/{id}/requeue"), &json!({})).await;
@@ -166,7 +166,7 @@ async fn a_filter_by_destination_and_time_sends_again_what_lies_within_and_nothi
         )
         .await;
     let of = |destination: &str, from: &str, to: &str| json!({"state": "delivered", "destination": destination, "from": from, "to": to});
-    // The beginning belongs to it, the end does not; an offset is understood.
+    // `from` is inclusive, `to` exclusive; an offset is understood.
     let some = of(&first, "2026-01-01T00:02:00Z", "2026-01-01T02:05:00+02:00");
     assert_eq!(desk.post("/admin/outbox/requeue", &some).await.json(), json!({"requeued": 3}));
     assert_eq!(desk.ids("/admin/outbox?state=pending").await, ["4", "3", "2"]);
@@ -225,7 +225,7 @@ async fn what_is_discarded_stays_so_with_its_reason() {
 }
 
 #[tokio::test]
-async fn what_is_owed_to_nobody_cannot_be_sent_again() {
+async fn an_event_without_a_subscriber_cannot_be_requeued() {
     let desk = Desk::open().await;
     desk.shop.db.emit(&desk.shop.tenant, 1).await;
     let refused = desk.post("/admin/outbox/1/requeue", &json!({})).await;

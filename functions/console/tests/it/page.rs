@@ -1,4 +1,4 @@
-//! The page.
+//! The console's page.
 
 use testing::Event;
 

@@ -1,4 +1,4 @@
-//! Who may see and do what, and that it is written down.
+//! Who may see and change what, and that changes are audited.
 
 use serde_json::json;
 use testing::{Event, Seed, fresh_key, token};

@@ -1,4 +1,4 @@
-//! What invoice promises, told against a real Postgres with the handler that is deployed.
+//! The promises of invoice, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 use futures_util::future::join_all;
@@ -57,7 +57,7 @@ async fn what_is_allocated_is_invoiced_once_and_the_exposure_stays_the_same() {
     assert_eq!(send(&sandbox, &event).await.body, reply.body, "the same request again");
     let again = send(&sandbox, &invoice_of(&shop, 0)).await;
     assert_eq!((again.status, again.error().as_deref()), (422, Some("nothing_to_invoice")));
-    // What is allocated later is invoiced later.
+    // Units allocated later go on another invoice.
     assert_eq!(allocate(&shop, 0, 0, 1).await.status, 200);
     assert_eq!(send(&sandbox, &invoice_of(&shop, 0)).await.json()["totalMinor"], 1_000);
     shop.db.assert_consistent().await;
@@ -91,7 +91,7 @@ async fn invoiced_units_can_be_released_and_allocated_again_while_the_invoice_st
     assert_eq!(exposure(&shop).await, 6_000, "the invoice stands");
     let nothing = send(&sandbox, &invoice_of(&shop, 0)).await;
     assert_eq!(nothing.error().as_deref(), Some("nothing_to_invoice"));
-    // The units that were invoiced before do not count twice against the limit.
+    // Units that were invoiced before do not count twice against the limit.
     assert_eq!(allocate(&shop, 0, 0, 6).await.status, 200);
     assert_eq!(exposure(&shop).await, 6_000);
 }

@@ -1,4 +1,4 @@
-//! Saves and cancellations beside allocations of the same lines: never below allocated, no deadlock, no 5xx.
+//! Saves and cancellations during allocations of the same lines: never below allocated, no deadlock, no 5xx.
 
 use futures_util::future::join;
 use serde_json::json;
@@ -21,7 +21,7 @@ async fn a_save_beside_an_allocation_never_leaves_a_line_below_what_is_allocated
     let before = deadlocks(&shop).await;
     let (mut saved, mut promised) = (0, 0);
     for round in 0..ROUNDS {
-        // The size run goes up and down between 3 and 6 of each; the other side takes what fits, then gives it back.
+        // The size run changes between 3 and 6 of each; the other side allocates what fits, then releases it.
         let qty = if round % 2 == 0 { 6 } else { 3 };
         let run = json!({"baseVersion": version(&shop, 0).await, "lines": [{"skuId": b, "qty": qty}, {"skuId": a, "qty": qty}]});
         let take = shop.allocate(0).key(&fresh_key()).json(&lines(&[(a, 4), (b, 4)]));

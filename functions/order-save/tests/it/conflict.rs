@@ -1,4 +1,4 @@
-//! Nobody's edit is lost, and nobody's own second save collides with the first.
+//! No lost updates, and no conflict between a user's own save and its retry.
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -46,7 +46,7 @@ async fn a_retry_of_a_save_whose_answer_was_lost_gets_its_200_again() {
     let save = patch(&shop, 0, &json!({"baseVersion": 1, "notes": "x"}));
     let first = send(&sandbox, &save).await;
     assert_eq!(first.status, 200);
-    // Somebody else saves in between; the retry is still the first save's.
+    // Somebody else saves in between; the retry still gets the answer of the first save.
     assert_eq!(send(&sandbox, &patch(&shop, 0, &json!({"baseVersion": 2, "notes": "y"}))).await.status, 200);
     let retry = send(&sandbox, &save).await;
     assert_eq!((retry.status, &retry.body), (200, &first.body));

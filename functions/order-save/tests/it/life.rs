@@ -1,4 +1,4 @@
-//! From creation to the end.
+//! An order from creation to its end.
 
 use serde_json::{Value, json};
 use testing::{Event, Reply, Seed, Shop, fresh_key};

@@ -1,4 +1,4 @@
-//! What order-save promises, told against a real Postgres with the handler that is deployed.
+//! The promises of order-save, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod beside_allocate;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use shared::idempotency::endpoint::Endpoint;
 use testing::{Event, Reply, Shop, fresh_key};
 
-/// One event to one sandbox.
+/// Sends one event to one sandbox.
 pub async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
     Reply::from(order_save::handle(sandbox, event.request()).await)
 }
@@ -36,7 +36,7 @@ pub async fn warm(shop: &Shop) -> Arc<Endpoint> {
     sandbox
 }
 
-/// An order's version as it is stored.
+/// An order's stored version.
 pub async fn version(shop: &Shop, order: usize) -> i64 {
     let sql = format!("select version from wholesale_order where id = '{}'", shop.tenant.orders[order]);
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut shop.db.owner().await).await.unwrap()

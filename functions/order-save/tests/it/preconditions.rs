@@ -1,4 +1,4 @@
-//! Which version a save was made on: `baseVersion`, `If-Match`, both or neither.
+//! The version that a save is based on: `baseVersion`, `If-Match`, both or neither.
 
 use serde_json::{Value, json};
 use testing::{Seed, Shop, fresh_key};
@@ -87,7 +87,7 @@ async fn every_if_match_vector_is_answered_as_rfc_9110_has_it() {
     }
     for case in cases["rfc9110_8.8.3.2"].as_array().unwrap() {
         let (a, b) = (case["a"].as_str().unwrap(), case["b"].as_str().unwrap());
-        // Our own tags are strong, so only the rows whose second tag is one of ours can be asked.
+        // Our tags are strong, so only cases whose second tag is strong apply.
         if !b.starts_with('"') {
             continue;
         }

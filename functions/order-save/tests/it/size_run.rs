@@ -1,4 +1,4 @@
-//! The size run: what is sent stands, what is omitted goes, never below what is promised or shipped.
+//! The size run: lines sent replace lines stored, omitted ones are removed, never below what is promised or shipped.
 
 use serde_json::json;
 use testing::{Seed, Shop};
@@ -17,7 +17,7 @@ async fn a_size_run_is_replaced_as_a_whole() {
     let shop = Shop::open(Seed { skus: 3, ..Seed::default() }).await;
     let sandbox = warm(&shop).await;
     let [a, b, c] = shop.tenant.skus[..].try_into().unwrap();
-    // Without a price a line keeps its own; an omitted SKU goes; lines stand in the order sent.
+    // Without a price a line keeps its price; an omitted SKU is removed; lines have the order sent.
     let run = json!({"baseVersion": 1, "lines": [{"skuId": c, "qty": 9}, {"skuId": a, "qty": 2, "unitPriceMinor": 700}]});
     let saved = send(&sandbox, &patch(&shop, 0, &run)).await.json();
     let lines: Vec<_> = saved["order"]["lines"]
@@ -128,7 +128,7 @@ async fn what_is_no_order_is_400_with_every_mistake_and_its_place() {
         assert_eq!(told, paths, "{body}");
     }
     assert_eq!(shop.db.count("idempotency_key").await, 0);
-    // A date that does not fit the one that is stored.
+    // A date that contradicts the stored one.
     assert_eq!(
         send(&sandbox, &patch(&shop, 0, &json!({"baseVersion": 1, "shipWindowEnd": "2027-02-01"})))
             .await

@@ -1,4 +1,4 @@
-//! Who may read what, and what is said to everybody else.
+//! Who may read what, and what others are answered.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use shared::runtime::config::DatabaseConfig;
 use testing::{Event, Reply, Seed, Tenant, TestDb, auth_config, issue_api_key, token};
 use uuid::Uuid;
 
-/// Every read of what a tenant has.
+/// Every read of a tenant's data.
 async fn addresses(db: &TestDb, tenant: &Tenant) -> Vec<String> {
     let invoice = Uuid::new_v4();
     db.execute(format!(
@@ -39,7 +39,7 @@ async fn without_a_credential_of_a_known_user_everything_is_401() {
     let ghost = Reader::with(&db, token(tenant.id, Uuid::new_v4(), "orders:read"));
     let mut paths = addresses(&db, &tenant).await;
     paths.extend(LISTS.map(String::from));
-    // What is wrong besides comes second.
+    // Other mistakes come second.
     paths.extend(
         ["/orders/nonsense", "/skus/nonsense", "/orders?limit=0", "/orders?after=x"].map(String::from),
     );
@@ -165,7 +165,7 @@ async fn health_needs_no_token() {
     assert!(reply.header("x-request-id").is_some());
 }
 
-/// What a sandbox says of a database at this address.
+/// The answer of a sandbox whose database is at this address.
 async fn without_database(url: String) {
     let endpoint = Endpoint::new(&auth_config(), &DatabaseConfig::direct(url)).unwrap();
     let bearer = token(Uuid::new_v4(), Uuid::new_v4(), "orders:read");
@@ -186,7 +186,7 @@ async fn a_database_that_is_down_is_503_in_time() {
 
 #[tokio::test]
 async fn a_database_that_does_not_answer_is_503_in_time() {
-    // Takes connections and never says a word.
+    // Accepts connections and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     without_database(format!("postgres://holdfast_app@127.0.0.1:{port}/holdfast")).await;

@@ -1,4 +1,4 @@
-//! What the documents look like, to the byte: member names, their order, and how values are written.
+//! The documents, byte for byte: members, their order, and the form of values.
 
 use crate::reader::Reader;
 use testing::{Reply, Seed, Tenant, TestDb};
@@ -10,7 +10,7 @@ fn text(reply: &Reply) -> &str {
     std::str::from_utf8(&reply.body).unwrap()
 }
 
-/// A shop whose first order has all that an order can have.
+/// A shop whose first order has a value for every member.
 async fn shop() -> (TestDb, Tenant) {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed { skus: 3, on_hand: 9, orders: 2, ..Seed::default() }).await;
@@ -172,7 +172,7 @@ async fn a_customer_shows_what_it_owes_and_holds_as_the_credit_check_counts_it()
          update wholesale_order set status = 'shipped' where id = '{shipped}'"
     ))
     .await;
-    // Two lines of 3 + 2 - 1 units at 1,000; more invoiced than held counts nothing.
+    // Two lines of 3 + 2 - 1 units at 1,000; a line with more invoiced than held counts as 0.
     let exposure = 750 + 2 * 4 * 1000;
     assert_eq!(
         text(&reader.get("/customers").await),

@@ -1,4 +1,4 @@
-//! Lists: pages, search, filters, and what their parameters may be.
+//! Lists: pages, search, filters and their parameters.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::reader::Reader;
 use testing::{Seed, Tenant, TestDb};
 use uuid::Uuid;
 
-/// `count` orders of the tenant's customer, some of them made in one instant; the ids newest first.
+/// Creates `count` orders of the tenant's customer, some of them at the same instant; returns the ids, newest first.
 async fn orders(db: &TestDb, tenant: &Tenant, count: usize) -> Vec<String> {
     db.execute(format!(
         "insert into wholesale_order (tenant_id, number, customer_id, currency, created_by, updated_by, created_at)
@@ -123,7 +123,7 @@ async fn search_finds_a_part_of_number_po_and_customer_in_any_case() {
         ("SPRING", vec![first]),
         ("boutiq", vec![first, second]),
         ("north_sea+%26", vec![third]),
-        // No wildcard is one.
+        // Wildcards are plain characters.
         ("%25", vec![third]),
         ("_", vec![third]),
         ("%5C", vec![second]),

@@ -1,4 +1,4 @@
-//! What the reads promise, told against a real Postgres with the handler that is deployed.
+//! The promises of the reads, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod access;

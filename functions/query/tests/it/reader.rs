@@ -1,4 +1,4 @@
-//! A user who reads: one sandbox, one token.
+//! A reading user: one sandbox, one token.
 
 use shared::idempotency::endpoint::Endpoint;
 use testing::{Event, Reply, Tenant, TestDb};
@@ -14,7 +14,7 @@ impl Reader {
         Self::with(db, tenant.token())
     }
 
-    /// Whoever holds this credential.
+    /// The holder of this credential.
     pub fn with(db: &TestDb, token: String) -> Self {
         Self { endpoint: db.endpoint(), token }
     }

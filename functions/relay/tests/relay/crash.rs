@@ -1,5 +1,5 @@
-//! Relays that die, freeze, or meet an event that kills them. A kill here drops the relay's future wherever it stands:
-//! no line of it runs any more and its sockets close. `runtime` kills the real process.
+//! Relays that die, freeze, or get an event that kills them. To kill means here to drop the relay's future: it runs no
+//! further, and its sockets close. `runtime` kills the real process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay_with, rows, until};
 
-/// Lost rows come back within milliseconds.
+/// Leases expire within milliseconds.
 fn reckless() -> Limits {
     Limits { lease: Duration::from_millis(450), retry_unit: Duration::from_millis(1), ..hasty() }
 }
@@ -34,7 +34,7 @@ async fn a_relay_killed_twelve_times_in_mid_batch_dead_letters_nothing_that_is_d
     let tenant = db.seed(Seed::default()).await;
     let killed = Arc::new(Notify::new());
     let kill = Arc::clone(&killed);
-    // Kills whoever calls, as soon as one of the batch has arrived.
+    // Kills the calling relay as soon as one request of the batch has arrived.
     let partner = Partner::start(move |_| {
         kill.notify_one();
         std::future::pending::<axum::response::Response>()
@@ -44,13 +44,13 @@ async fn a_relay_killed_twelve_times_in_mid_batch_dead_letters_nothing_that_is_d
     db.emit(&tenant, 20).await;
     for kill in 1..=12 {
         assert!(run_until_killed(&db, reckless(), &killed).await, "kill {kill} did not come");
-        // Requests of the batch that were on their way when the relay died: not the next one's.
+        // Requests of the batch that were on their way when the relay died do not count for the next one.
         until(&db, "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         let _ = tokio::time::timeout(Duration::ZERO, killed.notified()).await;
     }
     let attempts: Vec<i32> = rows(&db).await.iter().map(|row| row.attempts).collect();
-    // The first kill met all twenty, every later one a single one, and never the same again.
+    // The first kill cost all twenty an attempt, every later one a single row, never the same twice.
     assert_eq!(attempts.iter().sum::<i32>(), 20 + 11, "{attempts:?}");
     assert!(attempts.iter().all(|attempts| *attempts <= 2), "{attempts:?}");
 
@@ -93,7 +93,7 @@ async fn an_event_that_kills_the_relay_each_time_is_dead_lettered_alone() {
     assert_eq!((dead[0].id, dead[0].attempts), (7, 5));
     assert!(dead[0].last_error.as_ref().unwrap().contains("did not survive"), "{dead:?}");
     assert_eq!(others.len(), 24);
-    // What was beside it in the first batch lost one attempt, nothing more.
+    // The others of the first batch lost one attempt and nothing more.
     assert!(others.iter().all(|row| row.processed && row.attempts <= 2), "{others:?}");
 }
 
@@ -117,7 +117,7 @@ async fn a_lost_row_is_claimed_alone_and_other_work_goes_first() {
     let received = partner.received();
     for (place, lost) in received.iter().enumerate().filter(|(_, received)| received.id() <= 3) {
         assert!(place >= 27, "row {} went as number {place}", lost.id());
-        // 40 ms each: whoever came less than that before or after it was in flight with it.
+        // Each request takes 40 ms: any that came within 40 ms of it was in flight with it.
         let beside = received.iter().filter(|other| {
             let apart = other.at.max(lost.at) - other.at.min(lost.at);
             other.id() != lost.id() && apart < Duration::from_millis(35)
@@ -179,14 +179,14 @@ async fn a_relay_paused_past_its_lease_settles_nothing() {
     .await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 1).await;
-    // Its lease ends before the answer comes: for the outbox the same as a pause between answer and settlement.
+    // The lease expires before the answer comes: for the outbox the same as a pause between answer and settlement.
     let paused = Limits { attempt: Duration::from_secs(5), lease: Duration::from_millis(150), ..hasty() };
     let summary = drain(&relay_with(&db, paused)).await;
     assert_eq!((summary.claimed, summary.delivered, summary.failed), (1, 0, 0));
     let row = &rows(&db).await[0];
     assert!(!row.processed && !row.dead && row.attempts == 1, "{row:?}");
 
-    // Nor does it when another relay holds the row by then: the second delivery is the one that counts.
+    // Nor does it settle when another relay holds the row by then: the second delivery counts.
     db.execute("update outbox set next_attempt_at = now()").await;
     let taken_over = relay_with(
         &db,
@@ -209,7 +209,7 @@ async fn a_relay_that_wakes_up_while_another_holds_its_row_settles_nothing() {
     let (first_may_answer, second_came) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (may_answer, came) = (Arc::clone(&first_may_answer), Arc::clone(&second_came));
     let calls = Arc::new(AtomicUsize::new(0));
-    // The first attempt is answered 200 while the second one is under way, the second 500 when the first relay is done.
+    // The first attempt is answered 200 during the second one; the second is answered 500 when the first relay is done.
     let (first_done, may_fail) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let fail = Arc::clone(&may_fail);
     let partner = Partner::start(move |_| {

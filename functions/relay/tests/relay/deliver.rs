@@ -1,4 +1,4 @@
-//! What arrives at a partner, and when.
+//! What a partner receives, and when.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ async fn no_transaction_is_open_during_a_call() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let owner_url = db.owner_url.clone();
-    // Looks for a transaction of the relay that began before the request came and does not end while it is handled.
+    // Finds a transaction of the relay that began before the request and is still open while it is handled.
     let partner = Partner::start(move |_| {
         let owner_url = owner_url.clone();
         async move {

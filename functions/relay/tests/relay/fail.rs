@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
 
-async fn owed_one(partner: &Partner) -> (TestDb, Tenant, Destination) {
+async fn one_due_event(partner: &Partner) -> (TestDb, Tenant, Destination) {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let destination = db.destination(&tenant, &partner.url, &["*"]).await;
@@ -20,7 +20,7 @@ async fn owed_one(partner: &Partner) -> (TestDb, Tenant, Destination) {
     (db, tenant, destination)
 }
 
-/// One attempt failed, and the row is pending with this error.
+/// Asserts that one attempt failed and the row is pending with this error.
 async fn assert_failed(db: &TestDb, error: &str) {
     let rows = rows(db).await;
     let row = &rows[0];
@@ -31,7 +31,7 @@ async fn assert_failed(db: &TestDb, error: &str) {
 #[tokio::test]
 async fn a_partner_that_hangs_costs_one_attempt_of_limited_time() {
     let partner = Partner::start(|_| std::future::pending::<Response>()).await;
-    let (db, ..) = owed_one(&partner).await;
+    let (db, ..) = one_due_event(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
     assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
@@ -48,7 +48,7 @@ async fn a_partner_that_drips_is_over_in_the_same_time() {
         Response::new(Body::from_stream(drops))
     })
     .await;
-    let (db, ..) = owed_one(&partner).await;
+    let (db, ..) = one_due_event(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
     assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
@@ -65,7 +65,7 @@ async fn a_redirect_is_a_failure_and_is_not_followed() {
             async move { (u16::to_status(status), [("location", location)]) }
         })
         .await;
-        let (db, ..) = owed_one(&partner).await;
+        let (db, ..) = one_due_event(&partner).await;
         assert_eq!(drain(&relay(&db)).await.failed, 1);
         assert_failed(&db, &format!("HTTP {status}")).await;
     }
@@ -93,9 +93,9 @@ async fn no_more_than_64_kib_of_an_endless_answer_is_read() {
         }
     })
     .await;
-    let (db, ..) = owed_one(&partner).await;
+    let (db, ..) = one_due_event(&partner).await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
-    // What the sockets of both sides buffered was sent, too.
+    // The sockets of both sides have buffered more than was read.
     assert!(sent.load(Ordering::Relaxed) < 32, "the partner could send {sent:?} MiB");
     assert_failed(&db, "HTTP 500 Internal Server Error: xxx").await;
     assert!(rows(&db).await[0].last_error.as_ref().unwrap().len() <= 2000);
@@ -104,7 +104,7 @@ async fn no_more_than_64_kib_of_an_endless_answer_is_read() {
 #[tokio::test]
 async fn an_answer_with_nul_and_bad_utf8_is_kept_as_far_as_it_can_be() {
     let partner = Partner::start(|_| async { (500.to_status(), &b"a\0b\xffc"[..]) }).await;
-    let (db, ..) = owed_one(&partner).await;
+    let (db, ..) = one_due_event(&partner).await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     assert_failed(&db, "a\u{fffd}b\u{fffd}c").await;
 }
@@ -112,7 +112,7 @@ async fn an_answer_with_nul_and_bad_utf8_is_kept_as_far_as_it_can_be() {
 #[tokio::test]
 async fn an_address_or_a_secret_that_cannot_be_used_is_a_failure_like_any_other() {
     let partner = Partner::content().await;
-    let (db, ..) = owed_one(&partner).await;
+    let (db, ..) = one_due_event(&partner).await;
     db.execute("update destination set url = 'not an address'").await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     assert_failed(&db, "must be an absolute https address").await;
@@ -130,7 +130,7 @@ async fn gone_disables_the_destination_and_its_events_wait() {
         (410.to_status(), "closed down")
     })
     .await;
-    let (db, tenant, destination) = owed_one(&partner).await;
+    let (db, tenant, destination) = one_due_event(&partner).await;
     db.emit(&tenant, 1).await;
     let elsewhere = Partner::content().await;
     let other = db.destination(&tenant, &elsewhere.url, &["destination.disabled"]).await;
@@ -140,7 +140,7 @@ async fn gone_disables_the_destination_and_its_events_wait() {
     assert_eq!(state, "disabled active");
     assert_failed(&db, "HTTP 410 Gone: closed down").await;
     assert_eq!(summary.delivered, 1, "what is told of it does not wait for the next drain");
-    // The tenant is told once, in its sequence, at its other destination.
+    // The tenant's other destination gets one event, in sequence.
     let told: Vec<(i64, String)> = sqlx::query_as(
         "select sequence, payload from outbox where event_type = 'destination.disabled' and destination_id = $1",
     )
@@ -162,7 +162,7 @@ async fn gone_disables_the_destination_and_its_events_wait() {
 #[tokio::test]
 async fn a_destination_that_is_gone_is_told_of_once_however_many_events_found_it_so() {
     let partner = Partner::start(|_| async { 410.to_status() }).await;
-    let (db, tenant, _) = owed_one(&partner).await;
+    let (db, tenant, _) = one_due_event(&partner).await;
     db.emit(&tenant, 39).await;
     let elsewhere = Partner::content().await;
     db.destination(&tenant, &elsewhere.url, &["destination.disabled"]).await;
@@ -182,7 +182,7 @@ async fn a_destination_that_is_gone_is_told_of_once_however_many_events_found_it
 async fn twelve_failures_lead_to_the_dead_letter_with_the_partners_words() {
     let partner =
         Partner::start(|_| async { (503.to_status(), format!("sorry {}", "o".repeat(5000))) }).await;
-    let (db, ..) = owed_one(&partner).await;
+    let (db, ..) = one_due_event(&partner).await;
     let relay = relay(&db);
     for attempt in 1..=12 {
         let row = &rows(&db).await[0];
@@ -210,16 +210,16 @@ async fn retry_after_puts_the_next_try_off_but_never_beyond_an_hour() {
         ("120", 118.0..=120.0),
         ("120.1", 119.0..=121.0),
         ("86400", 3598.0..=3600.0),
-        // Ten minutes after the time that the relay is told.
+        // Ten minutes after the relay's clock.
         ("Tue, 14 Nov 2023 22:23:20 GMT", 598.0..=600.0),
-        // Past, unreadable, or shorter than the backoff: the backoff.
+        // In the past, unreadable, or shorter than the backoff: the backoff counts.
         ("Wed, 21 Oct 2015 07:28:00 GMT", 1.0..=3.0),
         ("invalid", 1.0..=3.0),
         ("0", 1.0..=3.0),
     ] {
         let partner =
             Partner::start(move |_| async move { (429.to_status(), [("retry-after", header)]) }).await;
-        let (db, ..) = owed_one(&partner).await;
+        let (db, ..) = one_due_event(&partner).await;
         let mut relay = relay(&db);
         relay.ambient.now = || jiff::Timestamp::from_second(1_700_000_000).unwrap();
         assert_eq!(drain(&relay).await.failed, 1);

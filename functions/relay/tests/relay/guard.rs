@@ -1,4 +1,4 @@
-//! Nobody makes the relay call into our own network.
+//! The relay calls no address in our own network (SSRF).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::support::{Partner, drain, relay, rows};
 
-/// A name that stands for a public address when it is looked up for the first time, and for loopback from then on.
+/// DNS rebinding: a public address at the first look-up, loopback from then on.
 struct Rebinding(AtomicUsize);
 
 impl Resolve for Rebinding {
@@ -46,7 +46,7 @@ pub fn event_to(url: String) -> Claimed {
 
 fn error(attempt: Attempt) -> String {
     match attempt {
-        Attempt::NoAnswer { error } | Attempt::Unsendable { error } => error,
+        Attempt::NoAnswer(error) | Attempt::Unsendable(error) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -58,9 +58,9 @@ async fn a_name_that_turns_to_loopback_after_it_was_checked_is_not_called() {
     let url = format!("https://rebinding.example:{port}/");
     let guard = Guard::default();
     let names = Arc::new(Rebinding(AtomicUsize::new(0)));
-    let resolver = guard.over(Arc::clone(&names) as Arc<dyn Resolve>);
-    let sender = Sender::resolving(Duration::from_millis(300), guard, resolver).unwrap();
-    // The first call goes to the public address, which nobody answers for in time; the second is not made.
+    let resolver = guard.resolver_over(Arc::clone(&names) as Arc<dyn Resolve>);
+    let sender = Sender::with_resolver(Duration::from_millis(300), guard, resolver).unwrap();
+    // The first call goes to the public address and times out; the second is not made.
     sender.attempt(&event_to(url.clone()), Timestamp::now()).await;
     let second = error(sender.attempt(&event_to(url), Timestamp::now()).await);
     assert!(second.contains("not public"), "{second}");

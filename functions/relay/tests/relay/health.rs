@@ -1,4 +1,4 @@
-//! Destinations that fail again and again, ask for less, or come back.
+//! Circuit breaker, rate limit and recovery of destinations.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use testing::{Seed, TestDb};
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
 
-/// As if the breaker's pause were over.
+/// Ends the breaker's pause.
 async fn time_for_a_probe(db: &TestDb) {
     db.execute(
         "update destination_health set open_until = now() - interval '1 ms' where open_until is not null",
@@ -61,7 +61,7 @@ async fn while_its_breaker_is_open_a_destinations_events_wait_without_using_atte
             let event: serde_json::Value = serde_json::from_slice(&received.body).unwrap();
             let data = &event["data"];
             assert_eq!(data["destinationId"], destination.id.to_string());
-            // Nobody has to act: it stays active.
+            // No person has to act: its state stays active.
             [&event["type"], &data["state"], &data["cause"]].map(|value| value.as_str().unwrap().to_owned())
         })
         .collect();
@@ -129,7 +129,7 @@ async fn a_destination_gets_no_more_in_a_second_than_it_takes() {
     let received = partner.received();
     assert!((10..=18).contains(&delivered), "{delivered}");
     for (index, event) in received.iter().enumerate().skip(10) {
-        // A second's worth may go at once; beyond that, ten take a second at the least.
+        // The rows of one second may go at once; after that, ten take at least a second.
         let apart = event.at - received[index - 10].at;
         assert!(
             apart > Duration::from_millis(800),
@@ -155,7 +155,7 @@ async fn a_thousand_failing_events_spread_their_next_tries() {
     .fetch_all(&mut db.owner().await)
     .await
     .unwrap();
-    // Within each batch that failed together the next tries lie over a whole second.
+    // The retries of rows that failed in one batch are spread over a whole second.
     let mut tenths: Vec<i64> = settled_to_next.iter().map(|secs| (secs * 100.0).floor() as i64).collect();
     tenths.sort_unstable();
     let mut most = 0;

@@ -8,7 +8,7 @@ use testing::{Seed, Tenant, TestDb};
 use crate::standins::aws_at;
 use crate::support::{Partner, ToStatus, drain, relay, rows};
 
-/// An allocation of the first order's first SKU: its line, its ledger and its event.
+/// Allocates the first order's first SKU: line, ledger and event.
 async fn allocate(db: &TestDb, tenant: &Tenant, qty: i64) {
     let (tenant, order, sku) = (tenant.id, tenant.orders[0], tenant.skus[0]);
     db.execute(format!(
@@ -32,7 +32,7 @@ async fn the_account_manager_is_told_what_was_allocated_and_what_is_left() {
     allocate(&db, &tenant, 4).await;
     let mut relay = relay(&db);
     relay.mailer = Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), None));
-    // The other event of an allocation, the SKU's, is no matter for a mail: done without one.
+    // The allocation's other event, that of the SKU, is settled without a mail.
     assert_eq!(drain(&relay).await.delivered, 2);
     let received = ses.received();
     assert_eq!(received.len(), 1);

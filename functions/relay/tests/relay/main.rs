@@ -1,4 +1,4 @@
-//! The relay's promises, each against a real database and partners that are real HTTP servers.
+//! The relay's promises, tested against a real database and partners that are real HTTP servers.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;

@@ -1,4 +1,4 @@
-//! Destinations that get each aggregate's events one after the other.
+//! Ordered destinations: each aggregate's events one after the other.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ async fn a_head_that_nobody_woke_is_found_by_the_sweep() {
     make_ordered(&db).await;
     db.emit(&tenant, 3).await;
     db.execute("update outbox set next_attempt_at = 'infinity'").await;
-    // In one drain that does not watch: what the sweep woke is due.
+    // One drain without polling is enough: what the sweep woke is due at once.
     assert_eq!(drain(&relay(&db)).await.delivered, 3);
     let order: Vec<i64> = partner.received().iter().map(|received| received.n()).collect();
     assert_eq!(order, [1, 2, 3]);

@@ -1,4 +1,4 @@
-//! The real binary, under a Runtime API of the test's own.
+//! The real binary, under a Lambda Runtime API that the test emulates.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -69,7 +69,7 @@ impl Lambda {
     }
 }
 
-/// The relay's process; killed at the end in any case.
+/// The relay's process; killed when dropped.
 struct Process(Child);
 
 impl Process {
@@ -89,7 +89,7 @@ impl Process {
         Self(child)
     }
 
-    /// What it has written; ends it.
+    /// Ends it and returns its output.
     fn written(&mut self) -> String {
         self.kill();
         let mut written = String::new();
@@ -150,7 +150,7 @@ async fn a_relay_killed_between_the_partners_200_and_its_settlement_leads_to_one
  {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
-    // While the partner answers, somebody locks the row: the settlement waits, and that is where the relay dies.
+    // While the partner answers, another session locks the row: the settlement waits, and there the relay is killed.
     let lock: Arc<Mutex<Option<PgConnection>>> = Arc::default();
     let (owner_url, held) = (db.owner_url.clone(), Arc::clone(&lock));
     let partner = Partner::start(move |_| {
@@ -174,7 +174,7 @@ async fn a_relay_killed_between_the_partners_200_and_its_settlement_leads_to_one
     )
     .await;
     process.kill();
-    // The server notices a vanished client by itself within 2 s, while the settlement still waits for the lock.
+    // The server notices within 2 s that the client is gone, while the settlement still waits for the lock.
     until(
         &db,
         "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')",

@@ -74,7 +74,7 @@ async fn while_one_destination_hangs_another_gets_all_its_events() {
         assert!(begun.elapsed() < PATIENCE, "{} of 200", content.received().len());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Long before the first attempt at the others is given up, and they got no more than their lanes.
+    // Long before the first attempt at a hanging destination times out. Those got no more than their limit.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(hanging.received().len(), 40);
     drain.abort();
@@ -95,7 +95,7 @@ async fn many_destinations_that_begin_to_hang_in_the_same_instant_leave_room_for
     let drain = tokio::spawn(async move {
         relay.run_once(Duration::from_secs(30), Instant::now() + Duration::from_secs(60)).await
     });
-    // All that they may take is taken: 750 events would fill the 256 slots three times.
+    // Wait until they hold all slots that they may: 750 events would fill the 256 slots three times.
     let (begun, mut before) = (Instant::now(), 0);
     while before == 0 || hanging.received().len() > before {
         before = hanging.received().len();
@@ -120,7 +120,7 @@ async fn while_one_partner_is_down_anothers_events_flow() {
     db.emit(&tenant, 50).await;
     let summary = drain(&relay(&db)).await;
     assert_eq!((summary.delivered, content.received().len(), summary.dead_lettered), (50, 50, 0));
-    // Its breaker has opened after a batch or two.
+    // Its breaker opened after one or two batches.
     assert!((20..=40).contains(&summary.failed), "{summary:?}");
     let rows = rows(&db).await;
     let refused =

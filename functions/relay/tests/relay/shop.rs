@@ -1,4 +1,4 @@
-//! Stock pushed to a shop.
+//! Stock pushes to a shop.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,11 +15,11 @@ use uuid::Uuid;
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
 
-/// A shop that knows the items of all SKUs of a seeded tenant, and what was set.
+/// A shop that has an item for every SKU of a seeded tenant and records the quantities set.
 #[derive(Clone, Default)]
 struct Shop {
     set: Arc<Mutex<Vec<(String, i64)>>>,
-    /// What the next push is answered with.
+    /// The answer to the next push.
     answer: Arc<Mutex<Option<Value>>>,
     delay: Duration,
     pushes: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl Shop {
                     .into_response();
                 }
                 assert!(query.contains("inventorySetQuantities") && query.contains("@idempotent(key: $key)"), "{query}");
-                // Not all pushes take alike: one that is overtaken would show.
+                // Pushes differ in time, so that one overtaken by another would be seen.
                 let number = shop.pushes.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(shop.delay * [1, 8, 1, 3][number % 4]).await;
                 let answer = shop.answer.lock().unwrap().clone();
@@ -111,7 +111,7 @@ async fn all_due_changes_of_a_sku_go_out_as_one_push_of_its_ats() {
         .find(|r| String::from_utf8_lossy(&r.body).contains("inventorySet"))
         .unwrap();
     assert!(first.header("x-shopify-access-token").starts_with("whsec_"), "the destination's secret");
-    // The item was looked up once, and is kept.
+    // The item was looked up once and stored.
     assert_eq!(db.count("shopify_inventory_item").await, 2);
     let requests = partner.received().len();
     assert_eq!(requests, 4);
@@ -132,7 +132,7 @@ async fn after_all_is_quiet_the_last_push_carries_the_final_ats() {
     let partner = shop.clone().open().await;
     connect(&db, &tenant, &partner.url).await;
     let mut limits = hasty();
-    (limits.attempt, limits.lease, limits.look_every) =
+    (limits.attempt, limits.lease, limits.poll_interval) =
         (Duration::from_secs(5), Duration::from_secs(30), Duration::from_millis(2));
     for round in 0..12 {
         let relays = [relay_with(&db, limits), relay_with(&db, limits)];
@@ -255,7 +255,7 @@ async fn a_change_that_commits_while_others_of_its_sku_are_being_claimed_waits_f
             ClaimRequest { slots: 20, after: Uuid::nil(), busy: &[], room_each: 20, watermarks: &[], terms };
         outbox::claim(worker, &request).await.unwrap().0.len()
     };
-    // What is called between these runs in one transaction, since a worker has one connection.
+    // The calls up to the commit share one transaction, since a worker has one connection.
     let say = async |worker: &Db, sql: &'static str| {
         let mut lease = worker.checkout().await.unwrap();
         sqlx::raw_sql(sql).execute(&mut *lease).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_change_that_commits_while_others_of_its_sku_are_being_claimed_waits_f
     say(&worker, "begin").await;
     assert_eq!(claim(&worker).await, 1);
     change(&db, &tenant, 0, 1).await;
-    // Two pushes under way at once could arrive in the wrong order.
+    // Two pushes in flight could arrive in the wrong order.
     assert_eq!(claim(&other).await, 0, "while the first claim is open");
     say(&worker, "commit").await;
     assert_eq!(claim(&other).await, 0, "while its lease holds");

@@ -1,10 +1,10 @@
-//! Stand-ins and verifiers of other makers, in the Python that HOLDFAST_TEST_PYTHON names: left out where it is not set.
+//! Third-party stand-ins and verifiers, run by the Python that HOLDFAST_TEST_PYTHON names; skipped without it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use aws::mailer::Mailer;
-use aws::scheduler::{Asked, Scheduler};
+use aws::scheduler::{Scheduled, Scheduler};
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use relay::Helpers;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay, relay_with};
 
-/// AWS as it is found at this address.
+/// An SDK configuration for a stand-in at this address.
 pub fn aws_at(endpoint: &str) -> SdkConfig {
     let credentials = aws_sdk_scheduler::config::Credentials::new("test", "test", None, None, "test");
     SdkConfig::builder()
@@ -90,7 +90,7 @@ impl Drop for Moto {
 async fn asking_twice_under_one_name_is_asking_once() {
     let Some(moto) = Moto::start().await else { return };
     let at = jiff::Timestamp::from_second(4_102_444_800).unwrap();
-    for expected in [Asked::Now, Asked::Before] {
+    for expected in [Scheduled::Created, Scheduled::AlreadyThere] {
         let asked = moto.scheduler().once_at("holdfast-relay-1-1", at, &json!({"helper": 1})).await.unwrap();
         assert_eq!(asked, expected);
     }
@@ -126,14 +126,14 @@ async fn a_relay_that_runs_out_of_time_asks_for_helpers_and_only_then() {
         assert_eq!(moto.schedules().await.len(), asked);
     }
     assert_eq!(moto.schedules().await[0]["expression"], "at(2027-01-15T08:01:00)");
-    // A drain that got everything done asks nobody, and one without Scheduler is none the worse.
+    // A drain that finished its work schedules no helper, and one without Scheduler works as well.
     db.execute("delete from outbox").await;
     let mut relay = relay_with(&db, limits);
     relay.ambient.now = || jiff::Timestamp::from_second(1_800_000_630).unwrap();
     relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max: 3 });
     drain(&relay).await;
     assert_eq!(moto.schedules().await.len(), 3);
-    // Nor does one whose destination takes no more than that, however many helped.
+    // Nor does one that only waits for a destination's rate limit: helpers could not speed it up.
     db.execute("update destination set max_per_second = 5").await;
     db.emit(&tenant, 2_000).await;
     let paced = relay.run_once(Duration::from_secs(50), Instant::now() + Duration::from_millis(900)).await;

@@ -1,4 +1,4 @@
-//! A partner that behaves as a test wants, a relay in a hurry, and a look at the outbox.
+//! A scripted partner, a relay with short times, and queries of the outbox.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,10 @@ use sqlx::Row as _;
 use testing::TestDb;
 use tokio::time::Instant;
 
-/// Longest any test waits for anything.
+/// Longest wait of any test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a partner got.
+/// A request that a partner got.
 #[derive(Clone, Debug)]
 pub struct Received {
     pub headers: HeaderMap,
@@ -58,7 +58,7 @@ pub struct Partner {
 }
 
 impl Partner {
-    /// Answers as `answer` says.
+    /// A partner that answers as `answer` says.
     pub async fn start<F, R>(answer: impl Fn(Received) -> F + Send + 'static) -> Self
     where
         F: Future<Output = R> + Send + 'static,
@@ -72,12 +72,12 @@ impl Partner {
         Self { url, inner }
     }
 
-    /// Takes everything with 200.
+    /// A partner that answers 200.
     pub async fn content() -> Self {
         Self::start(|_| async { 200_u16.to_status() }).await
     }
 
-    /// From now on answers as `answer` says.
+    /// Changes the answers.
     pub fn answer<F, R>(&self, answer: impl Fn(Received) -> F + Send + 'static)
     where
         F: Future<Output = R> + Send + 'static,
@@ -86,12 +86,12 @@ impl Partner {
         *self.inner.answer.lock().unwrap() = boxed(answer);
     }
 
-    /// All it got, oldest first.
+    /// All requests, oldest first.
     pub fn received(&self) -> Vec<Received> {
         self.inner.received.lock().unwrap().clone()
     }
 
-    /// The rows it got, in ascending order, each as often as it came.
+    /// The ids of rows received, ascending, with duplicates.
     pub fn ids(&self) -> Vec<i64> {
         let mut ids: Vec<i64> = self.received().iter().map(Received::id).collect();
         ids.sort_unstable();
@@ -128,13 +128,13 @@ impl ToStatus for u16 {
     }
 }
 
-/// Limits for tests that wait for one of them.
+/// Limits with short times, for tests that wait for one of them.
 pub fn hasty() -> Limits {
     Limits {
         attempt: Duration::from_millis(300),
         settle: Duration::from_millis(100),
         lease: Duration::from_millis(600),
-        look_every: Duration::from_millis(20),
+        poll_interval: Duration::from_millis(20),
         ..Limits::default()
     }
 }
@@ -150,7 +150,7 @@ pub fn relay_with(db: &TestDb, limits: Limits) -> Relay {
     relay
 }
 
-/// One drain with time to spare.
+/// One drain with a distant deadline.
 pub async fn drain(relay: &Relay) -> Summary {
     let deadline = Instant::now() + Duration::from_secs(60);
     tokio::time::timeout(PATIENCE, relay.run_once(Duration::ZERO, deadline)).await.unwrap().unwrap()
@@ -191,7 +191,7 @@ pub async fn rows(db: &TestDb) -> Vec<Row> {
         .collect()
 }
 
-/// Waits until a query says true.
+/// Waits until a query returns true.
 pub async fn until(db: &TestDb, what: &'static str) {
     let mut owner = db.owner().await;
     let end = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Signatures and waits against vectors of other makers, where those are at hand, and against the limits.
+//! Signatures, `Retry-After` and addresses against published vectors, where they are at hand, and against the limits.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The vectors of one file; none where they are not there.
+/// The vectors of one file, if it is there.
 fn vectors(file: &str) -> Option<Vec<Value>> {
     case(file).map(|bytes| serde_json::from_slice(&bytes).unwrap())
 }
@@ -108,7 +108,7 @@ fn retry_after_takes_seconds_and_dates_up_to_an_hour_and_ignores_the_rest() {
 async fn the_backoff_doubles_spreads_and_ends_at_an_hour() {
     let db = TestDb::create().await;
     let mut owner = db.owner().await;
-    // Attempts, jitter, the partner's wish and the delay, in seconds.
+    // Attempts, jitter, Retry-After and the expected delay, in seconds.
     for (attempts, jitter, retry_after_secs, expected_secs) in [
         (1, 1.0, None, 2.0),
         (1, 1.5, None, 3.0),
@@ -172,12 +172,12 @@ async fn every_statement_of_the_outbox_runs_as_the_worker() {
     let transitions = [
         Transition::Delivered,
         Transition::Failed { error: "x".into(), jitter: 1.0, retry_after: Some(SECOND), pause: Some(SECOND) },
-        Transition::Rejected { error: "x".into() },
-        Transition::Gone { error: "x".into() },
+        Transition::Rejected("x".into()),
+        Transition::Gone("x".into()),
     ];
     let attempts = (1..).zip(transitions);
     let nobodys: Vec<_> =
         attempts.map(|(id, transition)| Settlement { id, token: Uuid::nil(), transition }).collect();
     let settled = settle(&worker, &nobodys, SECOND, Limits::default().breaker).await.unwrap();
-    assert_eq!(settled, Settled { refused: 4, ..Settled::default() });
+    assert_eq!(settled, Settled { stale: 4, ..Settled::default() });
 }

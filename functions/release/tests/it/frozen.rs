@@ -1,5 +1,5 @@
-//! The real binary of a multi-statement function, frozen between two of its messages past every time-out while another
-//! sandbox takes the same key, then thawed: the server ended its session, so it can commit nothing.
+//! The real binary of a multi-statement function is frozen between two messages, past every time-out, while another sandbox
+//! gets the same request, then thawed: the server has ended its session, so it can commit nothing.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use testing::{Seed, Shop, fresh_key};
 
 use crate::send;
 
-/// Until a retry runs, at the latest.
+/// Longest time until a retry runs.
 const FREE_WITHIN: Duration = Duration::from_secs(15);
-/// Longer than every time-out that began to run when the sandbox froze.
+/// Longer than every time-out that runs while the sandbox is frozen.
 const PAST_EVERY_TIMEOUT: Duration = Duration::from_secs(16);
-/// What the emulated Lambda waits for.
+/// Time-out of the emulated Lambda.
 const AMPLE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn a_sandbox_that_froze_in_mid_transaction_wakes_to_a_dead_session_and_the
         shop.db.until_blocked(1).await;
         sandbox.freeze().await.unwrap();
         let begun = Instant::now();
-        // The work is done, but what would record it and commit is never sent.
+        // The work is done, but the message that records and commits is not sent.
         held.let_go().await;
         let retry = loop {
             let reply = send(&elsewhere, &event).await;
@@ -49,7 +49,7 @@ async fn a_sandbox_that_froze_in_mid_transaction_wakes_to_a_dead_session_and_the
         retry
     });
     assert_eq!((retry.status, retry.header("idempotent-replayed")), (200, None), "{}", retry.json());
-    // Thawed, it either asks anew and is told what the other was, or says that it does not know.
+    // Thawed, it either runs again and replays the other's answer, or answers 503.
     let frozen = HttpAnswer::read(&frozen.unwrap().payload).unwrap();
     if frozen.status != 503 {
         assert_eq!((frozen.status, &frozen.body), (200, &retry.body));

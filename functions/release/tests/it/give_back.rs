@@ -1,4 +1,4 @@
-//! Release gives back what an order holds, never more, and says what it did.
+//! Release gives back what an order holds, never more, and answers with what it did.
 
 use serde_json::{Value, json};
 use testing::{Event, Reply, Seed, Shop, fresh_key, issue_api_key, lines};

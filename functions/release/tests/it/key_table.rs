@@ -1,4 +1,4 @@
-//! The idempotency table, through the multi-statement variant of the mechanism.
+//! The contract's idempotency table, with the multi-statement variant.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::send;
 
-/// A shop whose orders hold all they want.
+/// A shop whose orders are fully allocated.
 async fn holding() -> Shop {
     let shop = Shop::open(Seed { on_hand: 2_000_000, order_qty: 1_000_000, ..Seed::default() }).await;
     for order in 0..2 {
@@ -203,7 +203,7 @@ async fn whichever_answer_of_the_database_is_lost_there_is_one_release() {
     let proxy = Proxy::before(&shop.db).await;
     let sandbox = proxy.endpoint(&shop.db);
     let mut lost = 0;
-    // The claim's answer, the work's, the record's, the commit's; on a second look also those of the connection.
+    // Loses the answer of the claim, the work, the record and the commit; later also those of connecting.
     for n in 1..=6_u32 {
         let event = shop.release(0).key(&fresh_key()).json(&shop.one(0, 3));
         sandbox.db.warm().await;
@@ -265,7 +265,7 @@ async fn a_client_that_vanished_between_two_messages_frees_its_key_and_a_retry_r
     let (dead, sandbox) = (proxy.endpoint(&shop.db), shop.db.endpoint());
     dead.db.warm().await;
     let event = shop.release(0).key("k").json(&shop.one(0, 3));
-    // Its claim is answered, then no byte passes in either direction and no connection ends.
+    // The claim is answered; then no byte passes in either direction, and no connection ends.
     proxy.fall_silent_after(1);
     let (lost, retried) = tokio::join!(send(&dead, &event), async {
         shop.db.until("exists (select from pg_stat_activity where state = 'idle in transaction' and datname = current_database())").await;

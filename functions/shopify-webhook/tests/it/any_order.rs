@@ -1,4 +1,4 @@
-//! Whatever came first: every order of arrival of one channel order's events ends in the same state.
+//! Every order of arrival of one channel order's events ends in the same state.
 
 use super::*;
 
@@ -20,7 +20,7 @@ pub fn orders(n: usize) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// A story's events and where its two SKUs end: `on_hand` less, allocated.
+/// The events of a case, and the end of its two SKUs: decrease of `on_hand`, allocated.
 type Story = (&'static str, fn(i64) -> Vec<(&'static str, Value)>, [i64; 2]);
 
 fn body(id: i64) -> Value {

@@ -1,4 +1,4 @@
-//! Shops, a 3PL, buyers and people, at once on the same few SKUs: nobody deadlocks, and every number agrees.
+//! Shops, a 3PL, buyers and operators at once on the same few SKUs: no deadlock, and consistent numbers.
 
 use futures_util::future::join_all;
 use shared::webhooks::inbox::Delivery;
@@ -11,7 +11,7 @@ use super::*;
 const WORKERS: usize = 8;
 const ROUNDS: usize = 40;
 
-/// The number of the test's own choices: a linear congruence, so that a run can be told again by its seed.
+/// A linear congruential generator, so that a run can be repeated by its seed.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +20,7 @@ impl Dice {
         i64::try_from(self.0 >> 33).unwrap() % sides
     }
 
-    /// SKU numbers in any order; 3 is no SKU of ours.
+    /// SKU numbers in any order; 3 is an unknown SKU.
     fn skus(&mut self) -> Vec<usize> {
         let mut skus = vec![0, 1, 2];
         skus.rotate_left(usize::try_from(self.roll(3)).unwrap());
@@ -143,7 +143,7 @@ async fn whoever_meets_whom_nobody_deadlocks_and_the_numbers_agree() {
     let statuses = join_all((0..WORKERS).map(|worker| work(&shop, worker))).await.concat();
     assert!(statuses.iter().all(|status| *status < 500), "{statuses:?}");
     shop.db.assert_consistent().await;
-    // What has been booked as far as ATS covers it is booked: nothing that is gone is on sale.
+    // Units that are gone are booked out as far as ATS covers them: none is for sale.
     let phantoms = "sku_position p join shortfall s using (tenant_id, sku_id)
         where p.on_hand + p.on_order > p.allocated and s.owed_on_hand + s.owed_on_order > 0";
     assert_eq!(shop.db.count(phantoms).await, 0);
@@ -152,11 +152,11 @@ async fn whoever_meets_whom_nobody_deadlocks_and_the_numbers_agree() {
     let held = "(select o.id, l.sku_id, sum(l.qty_allocated) as qty from channel_order o join channel_order_line l on l.channel_order_id = o.id group by 1, 2) l
         where l.qty <> coalesce((select sum(a.qty) from allocation_ledger a where a.order_id = l.id and a.sku_id = l.sku_id), 0)";
     assert_eq!(shop.db.count(held).await, 0, "each order's lines are its ledger");
-    // What the ASNs still owe is what the books expect, beside what they carry too many.
+    // on_order is the open rest of the ASNs, plus units that will not come and are not booked out yet.
     let expected = "sku_position p where p.on_order <> coalesce((select sum(l.on_order) from asn_line l where l.sku_id = p.sku_id), 0)
         + coalesce((select sum(s.owed_on_order) from shortfall s where s.sku_id = p.sku_id), 0)";
     assert_eq!(shop.db.count(expected).await, 0);
-    // Sessions tell of their deadlocks when they end.
+    // A session reports its deadlocks when it ends.
     shop.db
         .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
         .await;

@@ -1,4 +1,4 @@
-//! What was kept for a person: listed, retried after the fix, settled.
+//! Exceptions and shortfalls: listed, retried after the fix, settled.
 
 use console::Console;
 use shared::delivery::address::Guard;
@@ -117,7 +117,7 @@ async fn an_exception_stays_its_tenants_wherever_the_shop_goes() {
     let (shop, webhook) = open(Seed::default()).await;
     let mut body = order(1, &[(11, 0, 2)]);
     body["line_items"][0]["sku"] = json!("NEW-1");
-    // Of a shop that nobody knew, told again when it is known.
+    // From an unknown shop; retried when the shop is known.
     let event = signed("new.myshopify.com", "n", "orders/create", body.to_string().as_bytes());
     send(&webhook, &event).await;
     let (mine, theirs) = (shop.tenant.id, shop.db.seed(Seed::default()).await.id);
@@ -131,7 +131,7 @@ async fn an_exception_stays_its_tenants_wherever_the_shop_goes() {
         "inbox_exception where tenant_id = '{mine}' and reason = 'no SKU of ours: NEW-1' and attempts = 2"
     );
     assert_eq!(shop.db.count(&kept).await, 1);
-    // The shop changes hands; what it had told is still what it told its first tenant.
+    // The shop moves to another tenant; its earlier events stay with the first one.
     shop.db
         .execute(format!("update shopify_shop set tenant_id = '{theirs}'; update sku set code = 'NEW-1'"))
         .await;
@@ -232,7 +232,7 @@ async fn a_shortfall_is_listed_and_settled_once() {
         settle(&shop, Uuid::new_v4(), json!({"note": "x"})).await.error().as_deref(),
         Some("not_found")
     );
-    // The next one opens a row of its own, and the first order's end leaves it alone.
+    // The next one opens another row, which the end of the first order does not change.
     took(&webhook, "2", "orders/create", &order(2, &[(21, 0, 2)])).await;
     took(&webhook, "3", "orders/cancelled", &order(1, &[(11, 0, 4)])).await;
     assert_eq!(

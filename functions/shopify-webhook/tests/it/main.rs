@@ -1,4 +1,4 @@
-//! What shopify-webhook promises, told against a real Postgres with the handler that is deployed.
+//! The promises of shopify-webhook, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod any_order;
@@ -61,7 +61,7 @@ async fn tell(webhook: &Webhook, id: &str, topic: &str, body: &Value) -> Reply {
     send(webhook, &signed(DOMAIN, id, topic, body.to_string().as_bytes())).await
 }
 
-/// Tells it and wants it taken in.
+/// Sends it and asserts that it was received.
 async fn took(webhook: &Webhook, id: &str, topic: &str, body: &Value) {
     let reply = tell(webhook, id, topic, body).await;
     assert_eq!((reply.status, reply.json()), (200, received()), "{topic} {body}");
@@ -75,7 +75,7 @@ fn duplicate() -> Value {
     json!({"received": true, "duplicate": true})
 }
 
-/// Beyond 2^53: as a double it would be its neighbour.
+/// Beyond 2^53: a double would round it to another number.
 const BIG: i64 = 9_007_199_254_740_993;
 
 /// An order of `(line, SKU number, units)`.

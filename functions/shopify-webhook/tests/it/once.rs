@@ -1,4 +1,4 @@
-//! Guard and effect commit or vanish together; hostile bodies.
+//! Inbox row and effect commit together or not at all; hostile bodies.
 
 use futures_util::future::join_all;
 
@@ -31,7 +31,7 @@ async fn fifty_deliveries_at_once_have_one_effect_and_no_failure() {
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
     assert_eq!(replies.iter().filter(|reply| reply.json() == received()).count(), 1);
     assert_eq!(positions(&shop).await, "6 2");
-    // A drop: more orders at once than there is stock for.
+    // More orders at once than there is stock for.
     let bodies: Vec<Value> = (2..52).map(|n| order(n, &[(n * 10, 0, 1)])).collect();
     let ids: Vec<String> = (2..52).map(|n| n.to_string()).collect();
     let all = sandboxes.iter().zip(&ids).zip(&bodies);

@@ -1,11 +1,11 @@
-//! What each event does to stock.
+//! The effect of each event on stock.
 
 use super::*;
 
 #[tokio::test]
 async fn an_order_takes_stock_once_however_often_it_is_told() {
     let (shop, webhook) = open(Seed { skus: 2, on_hand: 10, ..Seed::default() }).await;
-    // The same SKU on two lines, ids that no double holds apart.
+    // The same SKU on two lines; as doubles the ids would be equal.
     let body = order(BIG, &[(BIG + 2, 0, 2), (BIG + 3, 0, 3), (BIG + 4, 1, 1)]);
     took(&webhook, "1", "orders/create", &body).await;
     assert_eq!(positions(&shop).await, "10 5, 10 1");
@@ -18,7 +18,7 @@ async fn an_order_takes_stock_once_however_often_it_is_told() {
         text(&shop, "select string_agg(external_id, ' ' order by external_id) from channel_order_line").await;
     assert_eq!(ids, format!("{} {} {}", BIG + 2, BIG + 3, BIG + 4));
     assert_eq!(text(&shop, "select external_id from channel_order").await, BIG.to_string());
-    // A neighbour is another order.
+    // The next id is another order.
     took(&webhook, "3", "orders/create", &order(BIG - 1, &[(BIG + 1, 0, 1)])).await;
     assert_eq!(positions(&shop).await, "10 6, 10 1");
     assert_eq!(
@@ -49,7 +49,7 @@ async fn what_ats_does_not_cover_is_a_shortfall_and_goes_with_the_order() {
         (positions(&shop).await, open_shortfalls(&shop).await),
         ("3 3".into(), "channel_order 2".into())
     );
-    // What was short is given back first: the customer still wants three, and three are held.
+    // A decrease reduces the shortfall first: the customer still wants three, and three are allocated.
     took(&webhook, "4", "refunds/create", &refund(1, &[(91, 12, 2, "cancel")])).await;
     assert_eq!((positions(&shop).await, open_shortfalls(&shop).await), ("3 3".into(), String::new()));
     took(&webhook, "5", "orders/cancelled", &order(1, &[(11, 0, 2), (12, 0, 3)])).await;
@@ -75,14 +75,14 @@ async fn refunds_give_back_as_their_restock_type_says() {
         assert_eq!(positions(&shop).await, unshipped, "{how}: told again");
         took(&webhook, "4", "orders/fulfilled", &body).await;
         assert_eq!(positions(&shop).await, shipped, "{how}: the rest is shipped");
-        // The other way round: shipped, then refunded.
+        // In the other order: shipped, then refunded.
         took(&webhook, "5", "orders/create", &order(2, &[(21, 0, 5)])).await;
         took(&webhook, "6", "orders/fulfilled", &order(2, &[(21, 0, 5)])).await;
         let before: i64 = shop.db.scalar("select on_hand from sku_position").await;
         took(&webhook, "7", "refunds/create", &refund(2, &[(92, 21, 2, how)])).await;
         let after: i64 = shop.db.scalar("select on_hand from sku_position").await;
         assert_eq!(after - before, if how == "no_restock" { 0 } else { 2 }, "{how}: after it was shipped");
-        // And cancelled on top: what was not refunded comes back, nothing twice.
+        // Then cancelled, too: what was not refunded comes back, and nothing twice.
         took(&webhook, "8", "orders/cancelled", &order(2, &[(21, 0, 5)])).await;
         took(&webhook, "9", "orders/cancelled", &body).await;
         assert_eq!(
@@ -117,7 +117,7 @@ async fn cancelled_before_created_takes_nothing() {
     took(&webhook, "3", "orders/fulfilled", &body).await;
     assert_eq!(positions(&shop).await, "6 0");
     assert_eq!(shop.db.count("allocation_ledger").await + shop.db.count("shortfall").await, 0);
-    // Fulfilled before created ships, and created then takes nothing more.
+    // Fulfilled before created: ships, and created takes nothing more.
     took(&webhook, "4", "orders/fulfilled", &order(2, &[(21, 0, 4)])).await;
     took(&webhook, "5", "orders/create", &order(2, &[(21, 0, 4)])).await;
     assert_eq!(positions(&shop).await, "2 0");
@@ -128,7 +128,7 @@ async fn cancelled_before_created_takes_nothing() {
 async fn more_refunded_than_was_ordered_gives_back_no_more_than_was_taken() {
     let (shop, webhook) = open(Seed { skus: 2, on_hand: 10, ..Seed::default() }).await;
     took(&webhook, "1", "orders/create", &order(1, &[(11, 0, 3), (12, 1, 4)])).await;
-    // Several lines of one refund, and of several refunds, for one line; one for a line that is not there.
+    // One order line with several refund lines, of one and of several refunds; one refund of an unknown line.
     took(
         &webhook,
         "2",
@@ -145,7 +145,7 @@ async fn more_refunded_than_was_ordered_gives_back_no_more_than_was_taken() {
     )
     .await;
     assert_eq!(positions(&shop).await, "10 0, 10 4");
-    // What is thrown away was not given back: it is taken again, if there is any, and is gone.
+    // Written-off units do not come back: they are taken again, if there are any, and are gone.
     took(
         &webhook,
         "4",
@@ -173,7 +173,7 @@ async fn an_order_is_its_shops_and_a_shop_its_tenants() {
         ))
         .await;
     let body = order(1, &[(11, 0, 2)]).to_string();
-    // The same order, line and webhook ids, at three shops; one writes its name otherwise.
+    // The same order, line and webhook ids at three shops; one sends its name in another letter case.
     for domain in [DOMAIN, "birch.myshopify.com", "Cedar.MyShopify.com"] {
         let event = signed(domain, "1", "orders/create", body.as_bytes());
         assert_eq!(send(&webhook, &event).await.json(), received(), "{domain}");
@@ -187,7 +187,7 @@ async fn an_order_is_its_shops_and_a_shop_its_tenants() {
         text(&shop, providers).await,
         "shopify:alder.myshopify.com shopify:birch.myshopify.com shopify:cedar.myshopify.com"
     );
-    // A refund there, of a line of the same name, is none here.
+    // A refund there, of a line with the same id, has no effect here.
     let back = refund(1, &[(91, 11, 1, "cancel")]).to_string();
     send(&webhook, &signed("birch.myshopify.com", "r", "refunds/create", back.as_bytes())).await;
     send(&webhook, &signed(DOMAIN, "again", "orders/create", body.as_bytes())).await;
@@ -226,7 +226,7 @@ async fn the_ledgers_say_what_was_done_and_an_unhandled_topic_does_nothing() {
         text(&shop, ledgers).await,
         "2 allocate 5, 3 release -1, 4 release -1, 4 write_off -1, 5 ship -3, 5 ship -3, 6 return 1"
     );
-    // A line that is told of later is taken then; one that is told otherwise counts as it was first told.
+    // A line that comes later is taken then; one that comes again with other values counts as it first came.
     took(&webhook, "7", "orders/create", &order(2, &[(21, 0, 1)])).await;
     took(&webhook, "8", "orders/fulfilled", &order(2, &[(21, 0, 3), (22, 0, 2)])).await;
     assert_eq!(positions(&shop).await, "4 0");

@@ -1,4 +1,4 @@
-//! What Shopify asks of every app: a person's data, a shop that leaves.
+//! Shopify's privacy topics: a person's data, a shop that uninstalls the app.
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn a_redacted_person_is_gone_and_the_order_can_still_be_retried() {
     assert!(!["jo@buyer.test", "\"Jo\""].iter().any(|trace| left.contains(*trace)), "{left}");
     assert!(left.contains("kim@buyer.test") && left.contains("Kim"), "another person's stands");
     assert_eq!(shop.db.count("inbox_exception where redacted_at is not null").await, 3);
-    // No table of this tenant holds a name to begin with.
+    // At first no table of this tenant holds a name.
     let tables = "select string_agg(o::text || l::text, ' ') from channel_order o, channel_order_line l";
     let kept = text(&shop, &format!("select coalesce(({tables}), '')")).await;
     assert!(!TRACES.iter().any(|trace| kept.contains(trace)), "{kept}");
@@ -57,14 +57,14 @@ async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else()
     for (id, body, _) in &bodies {
         took(&webhook, id, "orders/create", body).await;
     }
-    // Whose order it was is enough, whatever else is known of them; a guest has no id.
+    // The customer of an order is found by the order alone, whatever else is known; a guest has no id.
     let mut guest = order(5, &[(51, 0, 1)]);
     guest["line_items"][0]["sku"] = json!("NEW-1");
     guest["customer"] = json!({"id": null, "first_name": "Guest"});
     took(&webhook, "guest", "orders/create", &guest).await;
     guest["id"] = json!(6);
     took(&webhook, "other guest", "orders/create", &guest).await;
-    // Another shop's customer of the same number is another person.
+    // Another shop's customer with the same number is another person.
     let strange = unreadable(json!({"customer": {"id": 77}})).to_string();
     send(&webhook, &signed("strange.myshopify.com", "1", "orders/create", strange.as_bytes())).await;
     let redact = json!({"customer": {"id": 77, "email": "jo+home@buyer.test", "phone": "+4930123"}, "orders_to_redact": [5]});
@@ -108,7 +108,7 @@ async fn no_answer_reason_or_event_holds_what_would_have_to_be_erased() {
         (select string_agg(event_id, ' ') from webhook_inbox), (select string_agg(actor, ' ') from allocation_ledger))";
     let told = text(&shop, everything).await;
     assert!(told.contains("NEW-1") && !told.contains("buyer.test") && !told.contains("Jo"), "{told}");
-    // Nor does a retry that read the body before it was erased bring it back.
+    // A retry that read the body before it was erased does not bring it back.
     let (tenant, id) =
         (shop.tenant.id, text(&shop, "select id::text from inbox_exception where event_id = '2'").await);
     took(&webhook, "4", "customers/redact", &json!({"customer": {"id": 77}})).await;
@@ -124,7 +124,7 @@ async fn no_answer_reason_or_event_holds_what_would_have_to_be_erased() {
         ))
         .await;
     assert_eq!(shop.db.count("inbox_exception where command::text like '%77%'").await, 0);
-    // What asked for a person's data can still be told to be answered.
+    // The request for a person's data can still be marked as answered.
     assert!(super::exceptions::retry(&shop, "3").await.json()["resolvedAt"].is_string());
 }
 
@@ -157,7 +157,7 @@ async fn a_shop_that_leaves_is_remembered_as_gone_and_its_bodies_erased() {
     took(&webhook, "3", "shop/redact", &json!({"shop_id": 5, "shop_domain": DOMAIN})).await;
     let left = bodies(&shop).await;
     assert!(!TRACES.iter().any(|trace| left.contains(trace)), "{left}");
-    // A shop that was never ours may ask as well.
+    // A shop that is not known may ask, too.
     let redact =
         json!({"customer": {"id": 77, "email": "jo@buyer.test"}, "orders_to_redact": [1]}).to_string();
     assert_eq!(

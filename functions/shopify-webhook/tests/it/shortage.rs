@@ -3,7 +3,7 @@
 use super::any_order::orders;
 use super::*;
 
-/// Events of an order of one SKU, by its number: told in any order they end in the same state.
+/// Events of an order of one SKU, by its number: any order of arrival ends in the same state.
 type Story = (&'static str, fn(usize) -> Vec<(&'static str, Value)>, &'static str);
 
 fn line(sku: usize) -> i64 {
@@ -34,7 +34,7 @@ const STORIES: [Story; 5] = [
         },
         "4 4, missing 1, unbooked 0",
     ),
-    // Two of the four are written off, and two serve a customer who wants six.
+    // Two of the four are written off, and two go to a customer who wants six.
     (
         "some are written off",
         |sku| {
@@ -46,7 +46,7 @@ const STORIES: [Story; 5] = [
         },
         "2 2, missing 4, unbooked 0",
     ),
-    // Five were not to come back, of four; three are wanted beside.
+    // Five of four are written off; three more are wanted.
     (
         "more are written off than there were",
         |sku| {
@@ -58,7 +58,7 @@ const STORIES: [Story; 5] = [
         },
         "0 0, missing 3, unbooked 0",
     ),
-    // Eight left, of which four were in the books; one came back, and was one of those.
+    // Eight were shipped, of which four were not in the books; one of these came back.
     (
         "shipped all the same",
         |sku| {
@@ -85,7 +85,7 @@ const STORIES: [Story; 5] = [
     ),
 ];
 
-/// `on_hand allocated` of a SKU, and what its open shortfall says.
+/// `on_hand allocated` of a SKU, and its open shortfall.
 async fn state(shop: &Shop, sku: usize) -> String {
     let sku = shop.tenant.skus[sku];
     let sql = format!(
@@ -119,7 +119,7 @@ async fn every_order_of_arrival_ends_in_the_same_state_also_where_stock_is_short
     shop.db.assert_consistent().await;
 }
 
-/// Units that come from somewhere, as holdfast books them.
+/// Books a receipt of units.
 async fn arrive(shop: &Shop, sku: usize, units: i64) {
     let (tenant, sku) = (shop.tenant.id, shop.tenant.skus[sku]);
     let sql = format!(
@@ -138,20 +138,20 @@ async fn what_is_shipped_leaves_the_books_as_soon_as_it_can() {
         took(&webhook, &format!("c{sku}"), "orders/create", &body(sku)).await;
         assert_eq!(state(&shop, sku).await, "3 3, missing 2, unbooked 0");
     }
-    // The missing units come, and then the order is shipped.
+    // The missing units arrive, then the order is shipped.
     shop.receive(0, 10).await;
     took(&webhook, "1", "orders/create", &body(0)).await;
     assert_eq!(state(&shop, 0).await, "13 3, missing 2, unbooked 0", "told again it takes nothing more");
-    // With a line that was added meanwhile.
+    // With a line that was added in between.
     let more = order(line(1), &[(line(1) + 1, 0, 5), (line(1) + 2, 0, 1)]);
     took(&webhook, "2", "orders/fulfilled", &more).await;
     assert_eq!(state(&shop, 0).await, "7 0, missing 0, unbooked 0");
-    // It is shipped first: the books carry two units too many, until something covers them.
+    // The order is shipped first: two units stay in the books too many, until ATS covers them.
     took(&webhook, "3", "orders/fulfilled", &body(1)).await;
     assert_eq!(state(&shop, 1).await, "0 0, missing 2, unbooked 2");
     let told = "outbox where event_type = 'inventory.shortfall'";
     assert_eq!(shop.db.count(told).await, 2, "what was told is not told again");
-    // Other orders miss what is not there.
+    // Further orders are short, too.
     took(&webhook, "5", "orders/create", &order(900, &[(901, 1, 1)])).await;
     assert_eq!(state(&shop, 1).await, "0 0, missing 3, unbooked 2");
     took(&webhook, "6", "orders/fulfilled", &order(800, &[(801, 1, 1)])).await;
@@ -176,10 +176,10 @@ async fn a_settled_row_stays_settled_and_what_it_owes_is_booked_or_comes_back() 
         "begin; select set_config('app.tenant_id', '{tenant}', true);
          select holdfast.settle_shortfall(jsonb_build_object('tenantId', '{tenant}', 'id', id, 'actor', 'user:x', 'note', 'seen')) from shortfall where settled_at is null; commit"
     );
-    // Settled before it is shipped: what then left without having been booked is a row of its own.
+    // Settled before the order is shipped: units that then leave without being booked are another row.
     took(&webhook, "1", "orders/create", &body(0)).await;
     shop.db.execute(settle.clone()).await;
-    // (Of another cause, an open one has nothing to do with it.)
+    // (An open one of another cause does not matter.)
     let sku = shop.tenant.skus[0];
     let other = format!(
         "insert into shortfall (tenant_id, sku_id, qty, cause) values ('{tenant}', '{sku}', 7, 'asn.cancelled')"
@@ -189,7 +189,7 @@ async fn a_settled_row_stays_settled_and_what_it_owes_is_booked_or_comes_back() 
     assert_eq!(state(&shop, 0).await, "0 0, missing 9, unbooked 2");
     took(&webhook, "3", "orders/cancelled", &body(0)).await;
     assert_eq!(state(&shop, 0).await, "3 0, missing 7, unbooked 0");
-    // Settled after it was shipped, then booked, then sent back: with the two that came, all five are on the shelf.
+    // Settled after shipping, then booked, then returned: with the two that arrived, all five are on hand.
     took(&webhook, "4", "orders/fulfilled", &body(1)).await;
     shop.db.execute(settle.clone()).await;
     assert_eq!(shop.db.count("shortfall where note = 'seen' and owed_on_hand = 2").await, 1);
@@ -197,7 +197,7 @@ async fn a_settled_row_stays_settled_and_what_it_owes_is_booked_or_comes_back() 
     assert_eq!(state(&shop, 1).await, "0 0, missing 0, unbooked 0");
     took(&webhook, "7", "refunds/create", &refund(line(2), &[(91, line(2) + 1, 5, "return")])).await;
     assert_eq!(state(&shop, 1).await, "5 0, missing 0, unbooked 0");
-    // Booked while it was open: it goes from the row with that, and what another order misses stays.
+    // Booked while the row was open: the row falls by that; what another order misses stays.
     took(&webhook, "8", "orders/fulfilled", &body(2)).await;
     took(&webhook, "9", "orders/create", &order(600, &[(601, 2, 1)])).await;
     assert_eq!(state(&shop, 2).await, "0 0, missing 3, unbooked 2");

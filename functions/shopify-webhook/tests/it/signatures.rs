@@ -1,4 +1,4 @@
-//! Who may tell us anything: the published vectors, and what stands around them.
+//! Signatures: the published vectors and variations of them.
 
 use super::*;
 
@@ -14,13 +14,13 @@ async fn every_published_vector_is_answered_as_it_was_meant() {
         webhook.secrets = Secrets::plain(secret);
         let mut event = Event::post("/webhooks/shopify").body(body.as_bytes());
         for (header, value) in case["headers"].as_object().unwrap() {
-            // As the gateway would hand it over; a line break cannot travel in a header.
+            // As the gateway would pass it on; a header cannot contain a line break.
             let value = value.as_str().unwrap().trim_end_matches('\n');
             let id = header.eq_ignore_ascii_case("x-shopify-webhook-id");
             event =
                 event.header(header, if id { format!("{value}-{index}") } else { value.to_owned() }.as_str());
         }
-        // The API version is not in use; a blank around the signature is not held against it.
+        // The API version is not used; a blank around the signature is accepted.
         let accepted = expect == "ok" || expect.contains("policy");
         for event in [event.clone(), event.base64()] {
             let reply = send(&webhook, &event).await;

@@ -1,4 +1,4 @@
-//! Whatever came first: every order of arrival of one invoice's events ends in the same state.
+//! Every order of arrival of one invoice's events ends in the same state.
 
 use super::*;
 
@@ -52,7 +52,7 @@ async fn every_order_of_arrival_with_duplicates_ends_in_the_same_state() {
         let story = story(&tag, invoice);
         for (place, fact) in order.iter().enumerate() {
             assert_eq!(tell(&webhook, &story[*fact]).await.json(), received());
-            // Now and then the same again, under its own id and under another.
+            // Some of them twice, under the same id and under another.
             let again = &story[order[(place * index) % (place + 1)]];
             assert_eq!(tell(&webhook, again).await.json(), duplicate());
             let mut renamed = again.clone();

@@ -1,4 +1,4 @@
-//! What each event does to an invoice, and what it cannot do.
+//! The effect of each event on an invoice.
 
 use testing::Seed;
 
@@ -12,7 +12,7 @@ async fn a_payment_pays_its_invoice_once() {
     assert_eq!((reply.status, reply.json()), (200, received()));
     assert_eq!(status(&shop, invoice).await, "paid");
     assert_eq!(tell(&webhook, &succeeded("evt_1", "pi_1", invoice, 5_000)).await.json(), duplicate());
-    // Another event tells of the same payment; so does the first one, after the reaper.
+    // Another event reports the same payment; so does the first one, after the reaper.
     assert_eq!(tell(&webhook, &succeeded("evt_2", "pi_1", invoice, 5_000)).await.json(), received());
     shop.db.execute("delete from webhook_inbox").await;
     assert_eq!(tell(&webhook, &succeeded("evt_1", "pi_1", invoice, 5_000)).await.json(), received());
@@ -80,7 +80,7 @@ async fn what_does_not_fit_is_kept_whole_and_told() {
     assert_eq!(shop.db.count(told).await, i64::try_from(known).unwrap());
     let nobodys = "inbox_exception where tenant_id is null";
     assert_eq!(shop.db.count(nobodys).await, i64::try_from(wrong.len() - known).unwrap());
-    // More than enough is enough; a zero-decimal currency carries whole units.
+    // An overpayment pays; amounts in a zero-decimal currency are whole units.
     assert_eq!(tell(&webhook, &succeeded("evt_more", "pi_more", invoice, 5_001)).await.status, 200);
     let mut event = succeeded("evt_yen", "pi_yen", yen, 5_000);
     event["data"]["object"]["currency"] = json!("jpy");
@@ -237,16 +237,16 @@ async fn hostile_bodies_are_kept_or_read_and_never_break_a_sandbox() {
     }
     assert_eq!(shop.db.count("inbox_exception where body = ''").await, 1);
     assert_eq!(shop.db.count("inbox_exception").await, 8);
-    // What is not in use may be anything.
+    // Members that are not used may have any value.
     let event = succeeded("evt_1", "pi_1", invoice, 5_000).to_string();
     let around = format!(r#"{{"deep":{deep},"lone":"\ud800","nul":"\u0000","big":1e999999,{}"#, &event[1..]);
     assert_eq!(send(&webhook, &signed(around.as_bytes())).await.json(), received());
     assert_eq!(status(&shop, invoice).await, "paid");
-    // What is in use may not: a lone surrogate is no text.
+    // Used members may not: a lone surrogate is not valid text.
     let lone = event.replace("pi_1", r"pi_\ud800").replace("evt_1", "evt_2");
     send(&webhook, &signed(lone.as_bytes())).await;
     assert_eq!(shop.db.count("inbox_exception where event_id = 'evt_2'").await, 1);
-    // Six megabytes are what Lambda lets through.
+    // Lambda accepts up to six megabytes.
     let mut large = succeeded("evt_3", "pi_3", Uuid::new_v4(), 5_000);
     large["data"]["object"]["description"] = json!("x".repeat(5_900_000));
     assert_eq!(tell(&webhook, &large).await.json(), received());

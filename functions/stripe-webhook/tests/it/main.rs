@@ -1,4 +1,4 @@
-//! What stripe-webhook promises, told against a real Postgres with the handler that is deployed.
+//! The promises of stripe-webhook, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod any_order;
@@ -19,7 +19,7 @@ use testing::{Event, Reply, Seed, Shop, case};
 use uuid::Uuid;
 
 const SECRET: &str = "whsec_of_the_tests";
-/// What every clock of these tests shows.
+/// The time of all clocks in these tests.
 const NOW: i64 = 1_700_000_000;
 
 fn now() -> Timestamp {
@@ -40,7 +40,7 @@ fn sign(secret: &str, timestamp: &str, body: &[u8]) -> String {
     hex::encode(mac.finalize().into_bytes())
 }
 
-/// A delivery signed now.
+/// A delivery signed at that time.
 fn signed(body: &[u8]) -> Event {
     let header = format!("t={NOW},v1={}", sign(SECRET, &NOW.to_string(), body));
     Event::post("/webhooks/stripe").header("Stripe-Signature", &header).body(body)
@@ -69,7 +69,7 @@ fn succeeded(id: &str, intent: &str, invoice: Uuid, amount: i64) -> Value {
     )
 }
 
-/// A refund that knows its invoice only by the payment intent.
+/// A refund that names its invoice only through the payment intent.
 fn refunded(id: &str, intent: &str, amount: i64, so_far: i64) -> Value {
     event(
         id,

@@ -1,4 +1,4 @@
-//! Which payment, refund or amount counts for which invoice.
+//! Which payment, refund and amount counts for which invoice.
 
 use testing::Seed;
 
@@ -50,7 +50,7 @@ async fn a_refund_of_what_did_not_pay_the_invoice_leaves_it_to_be_paid() {
 async fn a_refund_that_names_its_invoice_need_not_wait_for_the_payment() {
     let (shop, webhook) = open().await;
     let invoice = invoice(&shop).await;
-    // As little as can be said.
+    // An event with as few members as possible.
     let back = event(
         "evt_1",
         "charge.refunded",
@@ -75,7 +75,7 @@ async fn partial_refunds_that_add_up_are_a_full_one_and_each_is_a_line() {
     tell(&webhook, &succeeded("evt_0", "pi_1", invoice, 5_000)).await;
     for (id, so_far, is) in [("evt_1", 2_000, "paid"), ("evt_2", 3_000, "paid"), ("evt_3", 5_000, "refunded")]
     {
-        // Whether it is all of the charge is told by the amounts, too.
+        // The amounts also show whether the whole charge was refunded.
         let mut back = refunded(id, "pi_1", 5_000, so_far);
         back["data"]["object"].as_object_mut().unwrap().remove("refunded");
         tell(&webhook, &back).await;
@@ -142,7 +142,7 @@ async fn an_amount_or_a_currency_that_cannot_be_is_kept_and_told() {
     assert_eq!(shop.db.count("outbox where payload like '%buyer.test%'").await, 0, "a reason quotes nobody");
     assert_eq!(shop.db.count("payment_ledger").await, 0);
     assert_eq!(status(&shop, invoice).await, "awaiting_payment");
-    // What nobody needs of a type that nobody takes is not looked at.
+    // Members of a type that is not processed are not read.
     tell(&webhook, &named("j", "charge.dispute.closed", dispute)).await;
     assert_eq!(shop.db.count("webhook_inbox where provider = 'stripe' and event_id = 'j'").await, 1);
     assert_eq!(shop.db.count("inbox_exception").await, 9);
@@ -171,7 +171,7 @@ async fn a_payment_for_something_else_is_none_of_ours() {
 async fn whose_an_event_is_can_be_told_by_its_payment_and_nobody_elses_is_woken() {
     let (shop, webhook) = open().await;
     let (first, second) = (invoice(&shop).await, invoice(&shop).await);
-    // An invoice that is nobody's does not wait for its payment: another invoice's would not mend it.
+    // An unknown invoice does not wait for its payment: that of another invoice would not help.
     tell(&webhook, &succeeded("evt_1", "pi_1", Uuid::new_v4(), 5_000)).await;
     tell(&webhook, &refunded("evt_2", "pi_2", 5_000, 5_000)).await;
     let waiting = "select string_agg(concat_ws(' ', event_id, reason, waits_for), '; ' order by event_id) from inbox_exception where tenant_id is null";
@@ -189,7 +189,7 @@ async fn whose_an_event_is_can_be_told_by_its_payment_and_nobody_elses_is_woken(
     assert_eq!(status(&shop, second).await, "refunded");
     let woken = "inbox_exception where event_id = 'evt_2' and tenant_id is not null and attempts = 2 and resolved_by = 'stripe/evt_4' and waits_for is null";
     assert_eq!(shop.db.count(woken).await, 1);
-    // It names an invoice that is none, and a payment that is ours.
+    // It names an unknown invoice and a known payment.
     let mut astray = refunded("evt_5", "pi_1", 5_000, 1_000);
     astray["data"]["object"]["metadata"] = json!({"invoice_id": Uuid::new_v4()});
     tell(&webhook, &astray).await;
@@ -223,7 +223,7 @@ async fn a_refund_of_the_total_is_no_full_one_where_more_was_paid() {
     assert_eq!(status(&shop, invoice).await, "paid");
     tell(&webhook, &refunded("evt_3", "pi_1", 6_000, 6_000)).await;
     assert_eq!(status(&shop, invoice).await, "refunded");
-    // What moves nothing may be in any currency: it is recorded as it was told.
+    // An event that moves no money may have any currency: it is recorded as it came.
     let mut lost = event(
         "evt_4",
         "charge.dispute.created",

@@ -1,4 +1,4 @@
-//! Guard and effect commit or vanish together.
+//! Inbox row and effect commit together or not at all.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn a_lost_answer_makes_the_redelivery_a_duplicate() {
     webhook.receiver = Receiver { db: proxy.endpoint(&shop.db).db, ..webhook.receiver };
     tell(&webhook, &event("evt_0", "ping", json!({}))).await;
     proxy.lose_answer(1);
-    // The sandbox itself asks once more, and is told that it has been done.
+    // The sandbox itself sends once more and learns that it was done.
     assert_eq!(tell(&webhook, &succeeded("evt_1", "pi_1", invoice, 5_000)).await.json(), duplicate());
     assert!(proxy.lost_it());
     assert_eq!(tell(&webhook, &succeeded("evt_1", "pi_1", invoice, 5_000)).await.json(), duplicate());
@@ -49,7 +49,7 @@ async fn fifty_deliveries_at_once_have_one_effect_and_no_failure() {
     let replies = join_all(sandboxes.iter().map(|sandbox| tell(sandbox, &event))).await;
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
     assert_eq!(replies.iter().filter(|reply| reply.json() == received()).count(), 1);
-    // And under fifty ids.
+    // The same under fifty ids.
     let events: Vec<Value> =
         (0..50).map(|n| succeeded(&format!("evt_other_{n}"), "pi_1", invoice, 5_000)).collect();
     let replies = join_all(sandboxes.iter().zip(&events).map(|(sandbox, event)| tell(sandbox, event))).await;

@@ -1,4 +1,4 @@
-//! Who may tell us anything: the published vectors, and what stands around them.
+//! Signatures: the published vectors and variations of them.
 
 use serde_json::{Value, json};
 use shared::webhooks::signature::Secrets;
@@ -20,7 +20,7 @@ async fn every_published_vector_is_answered_as_it_was_meant() {
     for case in &cases {
         let [name, expect, secret, header, body] =
             ["name", "expect", "secret", "header", "body"].map(|member| case[member].as_str().unwrap());
-        // Tolerance is a constant here; white space around a secret separates it from others and is no part of it.
+        // The tolerance is a constant here; white space separates secrets and is not part of them.
         if case["tolerance_s"] != 300 || name == "secret with trailing blank" {
             continue;
         }
@@ -32,7 +32,7 @@ async fn every_published_vector_is_answered_as_it_was_meant() {
         let event = Event::post("/webhooks/stripe").header("Stripe-Signature", header).body(body.as_bytes());
         for event in [event.clone(), event.base64()] {
             let reply = send(&webhook, &event).await;
-            // A future timestamp is refused as a stale one is: it could be replayed until then.
+            // A future timestamp is refused, too: it could be replayed until then.
             let refused = expect == "reject" || expect.starts_with("policy");
             assert_eq!(reply.status, if refused { 401 } else { 200 }, "{name}: {}", reply.json());
             assert_eq!(reply.error().as_deref(), refused.then_some("bad_signature"), "{name}");
@@ -40,7 +40,7 @@ async fn every_published_vector_is_answered_as_it_was_meant() {
         }
     }
     assert!(accepted >= 20, "{accepted}");
-    // Signed, and no JSON, or without a type: kept for a person, once each.
+    // Signed, but not JSON, or without a type: kept for a person, once each.
     assert_eq!(shop.db.count("inbox_exception where reason like 'it cannot be read: expected%'").await, 2);
     assert_eq!(
         shop.db.count("inbox_exception where reason like 'it cannot be read: missing field `type`%'").await,
@@ -104,7 +104,7 @@ async fn without_a_signature_that_holds_nothing_is_parsed_or_stored() {
         assert_eq!((reply.status, reply.error().as_deref()), (401, Some("bad_signature")), "{header:?}");
         assert!(reply.header("x-request-id").is_some());
     }
-    // Not parsed: a body that is no JSON is no other answer.
+    // Not parsed: a body that is not JSON gets the same answer.
     let reply =
         send(&webhook, &Event::post("/webhooks/stripe").header("stripe-signature", "t=1,v1=00").body(b"{"))
             .await;

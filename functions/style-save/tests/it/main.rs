@@ -1,4 +1,4 @@
-//! What style-save promises, told against a real Postgres with the handler that is deployed.
+//! The promises of style-save, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 use futures_util::future::join_all;

@@ -1,4 +1,4 @@
-//! Whatever came first: every order of arrival of one ASN's events ends in the same state.
+//! Every order of arrival of one ASN's events ends in the same state.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is announced, received, closed and cancelled.
+//! ASNs (advance shipping notices): announced, received, closed, cancelled.
 
 use super::*;
 
@@ -21,7 +21,7 @@ async fn an_asn_raises_on_order_and_receipts_move_it_on_hand() {
     assert_eq!(positions(&shop).await, "20 0 0, 10 0 0", "and if it does, it is there");
     let ledger = text(&shop, "select string_agg(distinct actor, ' ' order by actor) from stock_ledger where entry_type like 'asn.%'").await;
     assert_eq!(ledger, "3pl:north-3pl/1 3pl:north-3pl/3 3pl:north-3pl/5 3pl:north-3pl/6 3pl:north-3pl/7");
-    // Receipts within what was announced leave the ATS, and so tell nothing.
+    // Receipts within the announced quantity do not change the ATS, so there is no event.
     assert_eq!(shop.db.count("outbox where event_type = 'sku.ats_changed'").await, 2 + 1 + 1 + 1);
     shop.db.assert_consistent().await;
 }
@@ -97,7 +97,7 @@ async fn an_unknown_sku_is_kept_and_the_known_ones_beside_it_count() {
         text(&shop, "select convert_from(body, 'UTF8') || reason from inbox_exception where event_id = '1'")
             .await;
     assert_eq!(kept, format!("{event}no SKU of ours: NO-SUCH"));
-    // The same line with another quantity is no second movement, and a person should know.
+    // The same line with another quantity moves nothing again, and a person must see it.
     took(&webhook, "2", &json!({"type": "asn.created", "asnId": "9007199254740993", "lines": [{"lineId": "1", "sku": "SKU-0001", "qty": 9}]})).await;
     assert_eq!(positions(&shop).await, "6 3 0");
     assert_eq!(
@@ -140,7 +140,7 @@ async fn an_unknown_sku_is_kept_and_the_known_ones_beside_it_count() {
 async fn a_person_retries_what_can_be_done_and_has_seen_what_cannot() {
     let (shop, webhook) = open(Seed { skus: 2, ..Seed::default() }).await;
     took(&webhook, "1", &announced("A", &[("1", 0, 10)])).await;
-    // Told otherwise, and beside it a line with a SKU that is not ours.
+    // The line with other values, and another line with an unknown SKU.
     let mut otherwise = announced("A", &[("1", 0, 9), ("2", 5, 4)]);
     took(&webhook, "2", &otherwise).await;
     let reason = "select reason from inbox_exception where event_id = '2'";
@@ -149,11 +149,11 @@ async fn a_person_retries_what_can_be_done_and_has_seen_what_cannot() {
     shop.db.execute("update sku set code = 'SKU-0006' where code = 'SKU-0002'").await;
     assert_eq!(retry(&shop, "2").await, "user:x: no SKU of ours: SKU-0006");
     assert_eq!(positions(&shop).await, "6 10 0, 6 4 0");
-    // A line whose SKU changed is another line told under the same name.
+    // A line id with another SKU is a conflict, not a change.
     otherwise["lines"] = lines(&[("2", 5, 5)]);
     took(&webhook, "3", &otherwise).await;
     assert_eq!(retry(&shop, "3").await, "user:x: told before, and differently: line 2");
-    // What waits goes on waiting; when its ASN comes, it is not a person who has seen it.
+    // What waits goes on waiting; when its ASN comes, it resolves without a person.
     took(&webhook, "4", &arrived("B", "R1", &[("1", 5, 4)], false)).await;
     took(&webhook, "5", &arrived("B", "R1", &[("1", 5, 3)], true)).await;
     assert_eq!(retry(&shop, "4").await, "open: ASN B has not been announced");
@@ -193,7 +193,7 @@ async fn an_account_has_documents_and_a_tenant_of_its_own() {
             .header("webhook-signature", &sign(SECRET, id, NOW, body.as_bytes()))
             .body(body.as_bytes())
     };
-    // Each receives under an ASN of the same name, and only one of them announces it.
+    // Both accounts receive under the same ASN id, and only one of them announces it.
     for account in [ACCOUNT, "south-3pl", "west-3pl"] {
         let reply = send(&webhook, &by(account, "1", &arrived("A", "R1", &[("1", 0, 2)], false))).await;
         assert_eq!(reply.json(), received(), "{account}");
@@ -243,7 +243,7 @@ async fn a_documents_name_need_not_be_unique_beyond_its_asn_or_order() {
         took(&webhook, &format!("s{n}"), &shipped(&shop, n, "R1", &[("1", 0, 2)])).await;
     }
     assert_eq!(positions(&shop).await, "26 0 0");
-    // Without a name of its own, a document is its ASN's or its order's.
+    // A document without an id takes the id of its ASN or order.
     let mut nameless = arrived("A", "", &[("2", 0, 1)], false);
     nameless.as_object_mut().unwrap().remove("receiptId");
     took(&webhook, "n1", &nameless).await;

@@ -1,4 +1,4 @@
-//! What threepl-webhook promises, told against a real Postgres with the handler that is deployed.
+//! The promises of threepl-webhook, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod any_order;
@@ -20,7 +20,7 @@ use threepl_webhook::Webhook;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const ACCOUNT: &str = "north-3pl";
-/// What every clock of these tests shows.
+/// The time of all clocks in these tests.
 const NOW: i64 = 1_614_265_330;
 
 fn now() -> Timestamp {
@@ -73,7 +73,7 @@ async fn tell(webhook: &Webhook, id: &str, event: &Value) -> Reply {
     send(webhook, &signed(id, event.to_string().as_bytes())).await
 }
 
-/// Tells it and wants it taken in.
+/// Sends it and asserts that it was received.
 async fn took(webhook: &Webhook, id: &str, event: &Value) {
     let reply = tell(webhook, id, event).await;
     assert_eq!((reply.status, reply.json()), (200, received()), "{event}");
@@ -124,7 +124,7 @@ async fn positions(shop: &Shop) -> String {
     text(shop, &format!("select string_agg(concat_ws(' ', on_hand, on_order, allocated), ', ' order by sku_id) from sku_position where tenant_id = '{tenant}'")).await
 }
 
-/// Units promised to an order, through the books.
+/// Promises units to an order, with ledger lines.
 async fn promise(shop: &Shop, order: usize, sku: usize, qty: i64) {
     let (tenant, order, line) = (shop.tenant.id, shop.tenant.orders[order], shop.one(sku, qty));
     let sql = format!(
@@ -138,7 +138,7 @@ async fn open_shortfalls(shop: &Shop) -> String {
     text(shop, "select coalesce(string_agg(concat_ws(' ', cause, qty), ', ' order by cause), '') from shortfall where settled_at is null").await
 }
 
-/// A person runs a kept event again: status, and when it was resolved.
+/// Retries a kept event as a person does: the status, and when it was resolved.
 async fn retry(shop: &Shop, event_id: &str) -> String {
     let body: Vec<u8> = sqlx::query_scalar("select body from inbox_exception where event_id = $1")
         .bind(event_id)

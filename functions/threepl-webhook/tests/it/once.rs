@@ -1,4 +1,4 @@
-//! Guard and effect commit or vanish together; hostile bodies.
+//! Inbox row and effect commit together or not at all; hostile bodies.
 
 use futures_util::future::join_all;
 
@@ -81,7 +81,7 @@ async fn hostile_bodies_are_kept_or_read_and_never_break_a_sandbox() {
     let around = format!(r#"{{"x":{deep},"lone":"\ud800","nul":"\u0000",{}"#, &event[1..]);
     assert_eq!(send(&webhook, &signed("5", around.as_bytes())).await.json(), received());
     assert_eq!(positions(&shop).await, "6 5 0");
-    // Very many lines are few statements; too many are a person's.
+    // Very many lines take few statements; too many are left to a person.
     for (id, lines, after) in [("6", 5_000, "6 5005 0"), ("7", 5_001, "6 5005 0")] {
         let many: Vec<Value> =
             (0..lines).map(|n| json!({"lineId": n, "sku": "SKU-0001", "qty": 1})).collect();

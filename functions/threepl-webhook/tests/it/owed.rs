@@ -1,4 +1,5 @@
-//! What the books still carry though it is gone: never on sale, and booked as soon as it can be.
+//! Units that are gone but still in the books, because they are promised: never for sale, and booked out as soon as ATS
+//! covers them.
 
 use super::*;
 
@@ -28,7 +29,7 @@ async fn released_units_that_are_not_there_are_not_for_sale() {
     let answer = release(&shop, 1, 0, 3).await;
     assert_eq!(answer["lines"][0]["atsAfter"], json!(0), "the ATS after the whole request");
     assert_eq!((positions(&shop).await, rows(&shop).await), ("3 0 3".into(), "1 1".into()));
-    // The next three are one that is not there and two that are.
+    // Of the next three, one is missing and two are there.
     let answer = release(&shop, 1, 0, 3).await;
     assert_eq!(answer["lines"][0]["atsAfter"], json!(2));
     assert_eq!(
@@ -76,7 +77,7 @@ async fn a_person_settles_and_the_rest_is_booked_all_the_same() {
     assert_eq!(positions(&shop).await, "0 6 6");
     took(&webhook, "3", &announced("B", &[("1", 0, 4)])).await;
     assert_eq!((positions(&shop).await, open_shortfalls(&shop).await), ("0 6 6".into(), String::new()));
-    // Two causes, two rows: the older one first.
+    // Two causes, two rows; the older one is booked first.
     took(&webhook, "4", &cancelled("B")).await;
     assert_eq!(rows(&shop).await, "6 2 user:x bought elsewhere, 4 4");
     release(&shop, 0, 0, 3).await;

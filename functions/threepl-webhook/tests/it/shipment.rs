@@ -1,4 +1,4 @@
-//! What leaves for a wholesale order.
+//! Shipments of wholesale orders.
 
 use super::*;
 
@@ -49,13 +49,13 @@ async fn what_leaves_beyond_what_was_held_is_gone_all_the_same() {
     let (shop, webhook) = open(Seed { on_hand: 10, order_qty: 8, ..Seed::default() }).await;
     promise(&shop, 0, 0, 3).await;
     promise(&shop, 1, 0, 6).await;
-    // Three held, five more wanted: one of them was free, four are promised to the other order.
+    // Three were held. Of the five others, one was free and four are promised to the other order.
     took(&webhook, "1", &shipped(&shop, 0, "S1", &[("1", 0, 8)])).await;
     assert_eq!(positions(&shop).await, "6 0 6", "ATS falls to zero, the other order's promise stands");
     assert_eq!(open_shortfalls(&shop).await, "order.shipped 4");
     assert_eq!(shop.db.count("wholesale_order where status = 'shipped'").await, 1);
     assert_eq!(shop.db.count("inbox_exception").await, 0);
-    // Beyond what was ordered: a person should know.
+    // More than was ordered: a person must see it.
     took(&webhook, "2", &shipped(&shop, 1, "S2", &[("1", 0, 6)])).await;
     took(&webhook, "3", &shipped(&shop, 1, "S3", &[("1", 0, 5)])).await;
     assert_eq!(

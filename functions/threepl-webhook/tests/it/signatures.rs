@@ -1,4 +1,4 @@
-//! Who may tell us anything: the published vectors, several secrets, the official library.
+//! Signatures: the published vectors, several secrets, the official library.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ async fn every_published_vector_is_answered_as_it_was_meant() {
         for (name, value) in case["headers"].as_object().unwrap() {
             event = event.header(name, value.as_str().unwrap());
         }
-        // A secret pasted with "v1," in front is two to us, of which one is right.
+        // A secret pasted with "v1," in front counts as two, of which one is right.
         let accepted = expect == "ok" || expect == "constructor-error-or-reject";
         for event in [event.clone(), event.base64()] {
             let reply = send(&webhook, &event).await;
@@ -56,7 +56,7 @@ async fn without_a_signature_that_holds_nothing_is_stored() {
     assert_eq!(shop.db.count("webhook_inbox").await + shop.db.count("inbox_exception").await, 0);
     assert_eq!(send(&webhook, &Event::post("/webhooks/3pl")).await.status, 404);
     assert_eq!(send(&webhook, &Event::get("/webhooks/3pl/x")).await.status, 405);
-    // While a secret is rolled, either holds.
+    // During a rotation both are valid.
     account(&shop, ACCOUNT, &format!("whsec_b2xk {SECRET}")).await;
     assert_eq!(send(&webhook, &post(ACCOUNT, "m", &good)).await.status, 200);
     account(&shop, ACCOUNT, "whsec_b2xk,not base64!").await;
