@@ -24,6 +24,6 @@ pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
 }
 
 async fn create(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
-    let (call, ()) = endpoint.mutation(request, read_empty).await?;
+    let (call, ()) = endpoint.matched_mutation(request, read_empty).await?;
     once(&endpoint.db, &call, invoices::create(request.id("orderId")?)).await
 }

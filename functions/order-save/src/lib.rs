@@ -34,11 +34,11 @@ async fn create(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Pr
 }
 
 async fn save(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
-    let (call, (fields, precondition)) = endpoint.versioned_mutation(request, orders::read_save).await?;
-    once(&endpoint.db, &call, orders::save(request.id("orderId")?, &precondition, &fields)).await
+    let (call, fields) = endpoint.versioned_mutation(request, orders::read_save).await?;
+    once(&endpoint.db, &call, orders::save(request.id("orderId")?, &fields)).await
 }
 
 async fn cancel(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
-    let (call, ()) = endpoint.mutation(request, read_empty).await?;
+    let (call, ()) = endpoint.matched_mutation(request, read_empty).await?;
     once(&endpoint.db, &call, orders::cancel(request.id("orderId")?)).await
 }

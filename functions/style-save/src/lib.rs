@@ -21,6 +21,6 @@ pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
 }
 
 async fn save(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
-    let (call, (fields, precondition)) = endpoint.versioned_mutation(request, styles::read_save).await?;
-    once(&endpoint.db, &call, styles::save(request.id("styleId")?, &precondition, &fields)).await
+    let (call, fields) = endpoint.versioned_mutation(request, styles::read_save).await?;
+    once(&endpoint.db, &call, styles::save(request.id("styleId")?, &fields)).await
 }

@@ -10,19 +10,21 @@ begin
     return v_claim;
   end if;
   return holdfast.record(p_call, holdfast.promise((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid,
-    p_call -> 'lines', p_call ->> 'actor'));
+    p_call -> 'lines', p_call ->> 'actor', nullif(p_call -> 'match', 'null')));
 end $$;
 
 -- The work of allocate for the multi-statement variant: {"tenantId","orderId","lines","actor"}.
 create or replace function holdfast.promise_lines(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 begin
-  return holdfast.promise((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor');
+  return holdfast.promise((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor',
+    nullif(p_call -> 'match', 'null'));
 end $$;
 
 -- The work of release: {"tenantId","orderId","lines","actor"}.
 create or replace function holdfast.release_lines(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 begin
-  return holdfast.give_back((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor');
+  return holdfast.give_back((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor',
+    'release', nullif(p_call -> 'match', 'null'));
 end $$;

@@ -1,10 +1,11 @@
 -- Gives promised stock back: the reverse of promise(). It lowers the exposure, so it needs no customer lock.
 -- Lock order: order -> positions by SKU.
 create or replace function holdfast.give_back(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text,
-  p_entry_type text default 'release') returns holdfast.outcome
+  p_entry_type text default 'release', p_match jsonb default null) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
   v_order_row record;
+  v_refused holdfast.outcome;
   v_wanted record;
   v_ats bigint[];
 begin
@@ -15,6 +16,10 @@ begin
   elsif v_order_row.status <> 'open' then
     return holdfast.refusal(409, 'order_not_open',
       format('The order is %s; only an open order can be released.', v_order_row.status));
+  end if;
+  v_refused := holdfast.refuse_version(p_tenant, p_order, p_match);
+  if v_refused.status is not null then
+    return v_refused;
   end if;
 
   select array_agg(w.sku_id order by w.sku_id) as skus, array_agg(w.qty order by w.sku_id) as qtys,

@@ -1,4 +1,4 @@
--- {"tenantId","orderId"}: a pro-forma invoice for what an order holds or has shipped and was not invoiced yet. The exposure stays
+-- {"tenantId","orderId","match"}: a pro-forma invoice for what an order holds or has shipped and was not invoiced yet. The exposure stays
 -- the same: units move from its promised to its invoiced part in one transaction. Lock order: order -> inserts.
 create or replace function holdfast.invoice_order(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
@@ -8,6 +8,7 @@ declare
   v_invoice constant uuid := gen_random_uuid();
   v_order_row record;
   v_total numeric;
+  v_refused holdfast.outcome;
 begin
   select o.customer_id, o.status, o.currency into v_order_row from public.wholesale_order o
   where o.tenant_id = v_tenant and o.id = v_order for no key update;
@@ -15,6 +16,10 @@ begin
     return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
   elsif v_order_row.status = 'cancelled' then
     return holdfast.refusal(409, 'order_not_open', 'The order is cancelled; it cannot be invoiced.');
+  end if;
+  v_refused := holdfast.refuse_version(v_tenant, v_order, nullif(p_call -> 'match', 'null'));
+  if v_refused.status is not null then
+    return v_refused;
   end if;
   select sum((l.qty_allocated + l.qty_shipped - l.qty_invoiced) * l.unit_price_minor::numeric) into v_total
   from public.order_line l

@@ -32,7 +32,7 @@ begin
   return holdfast.success(201, holdfast.order_document(v_tenant, v_order), '"1"', '/orders/' || v_order);
 end $$;
 
--- {"tenantId","orderId","userId","actor"}: releases all that the order holds, and sets it to cancelled.
+-- {"tenantId","orderId","userId","actor","match"}: releases all that the order holds, and sets it to cancelled.
 create or replace function holdfast.cancel_order(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -42,6 +42,7 @@ declare
   v_actor constant text := p_call ->> 'actor';
   v_order_row record;
   v_held jsonb;
+  v_refused holdfast.outcome;
   v_released holdfast.outcome;
 begin
   select o.customer_id, o.status into v_order_row from public.wholesale_order o
@@ -51,6 +52,10 @@ begin
   elsif v_order_row.status <> 'open' then
     return holdfast.refusal(409, 'order_not_open',
       format('The order is %s; only an open order can be cancelled.', v_order_row.status));
+  end if;
+  v_refused := holdfast.refuse_version(v_tenant, v_order, nullif(p_call -> 'match', 'null'));
+  if v_refused.status is not null then
+    return v_refused;
   end if;
   select jsonb_agg(jsonb_build_object('skuId', l.sku_id, 'qty', l.qty_allocated)) into v_held from public.order_line l
   where l.tenant_id = v_tenant and l.order_id = v_order and l.qty_allocated > 0;

@@ -1,11 +1,11 @@
 -- Promises stock to an order: every check, then every move; a refusal leaves nothing written. Knows no key and no HTTP. p_lines:
--- [{"skuId","qty"}, …] as sent; several lines of a SKU count as their sum.
+-- [{"skuId","qty"}, …] as sent; several lines of a SKU count as their sum. p_match: the request's If-Match, or null.
 --
 -- Lock order: customer -> order -> positions by SKU. What a lock protects is read in a later statement, whose snapshot is
 -- younger. Requests of a customer without a limit run side by side: they share an advisory lock, which the first one that finds a
 -- limit takes exclusively, so that it sees what was promised before there was one.
-create or replace function holdfast.promise(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text)
-returns holdfast.outcome
+create or replace function holdfast.promise(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text,
+  p_match jsonb default null) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
   v_customer uuid;
@@ -38,6 +38,12 @@ begin
   end if;
   if v_status <> 'open' then
     return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be allocated.', v_status));
+  end if;
+  if p_match is not null then
+    v_refused := holdfast.refuse_version(p_tenant, p_order, p_match);
+    if v_refused.status is not null then
+      return v_refused;
+    end if;
   end if;
 
   -- Per distinct SKU, ascending: units wanted, its first place in p_lines, and what the rules need.

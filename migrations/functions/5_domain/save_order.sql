@@ -14,6 +14,24 @@ return holdfast.refusal((p_match ->> 'status')::int, 'version_conflict',
          coalesce(p_by, 'somebody')),
   format('"yourBaseVersion":%s,"current":%s', coalesce(p_match ->> 'yours', 'null'), p_current));
 
+-- The refusal of an operation on an order, whose row is locked, that names other versions than the present one; or null.
+create or replace function holdfast.refuse_version(p_tenant uuid, p_order uuid, p_match jsonb) returns holdfast.outcome
+language plpgsql stable security invoker as $$
+declare
+  v_current record;
+begin
+  if p_match is null then
+    return null;
+  end if;
+  select o.version, u.display_name into v_current
+  from public.wholesale_order o join public.app_user u on u.tenant_id = o.tenant_id and u.id = o.updated_by
+  where o.tenant_id = p_tenant and o.id = p_order;
+  if holdfast.matches(p_match, v_current.version) then
+    return null;
+  end if;
+  return holdfast.version_conflict(p_match, v_current.display_name, holdfast.order_document(p_tenant, p_order));
+end $$;
+
 -- {"tenantId","orderId","userId","match","fields"}; fields: as in create_order; those that are sent are written, null clears.
 create or replace function holdfast.save_order(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$

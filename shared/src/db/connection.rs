@@ -7,7 +7,9 @@
 
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgRow};
@@ -20,16 +22,26 @@ use crate::runtime::config::{DatabaseConfig, Pooler};
 /// Limit for opening a connection. A request may open two (the second after a loss); both fit into [`REQUEST_TIMEOUT`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Limit for all database work of a request: below the 7 s in which 503 must be answered; above the role's
-/// `statement_timeout` of 6 s, so that the server gives up first and nothing is left running.
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(6_300);
+/// Limit for all database work of a request: below the 7 s in which 503 must be answered.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(6_600);
+
+/// The server's limit for a statement ends this long before ours: it gives up first, and says that nothing was changed.
+const SERVER_GIVES_UP_EARLIER: Duration = Duration::from_millis(300);
+/// The role's `statement_timeout`; a message carries a limit of its own only when less time than this is left.
+const ROLE_STATEMENT_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// How long a request waits for its key after it lost its own connection: the server may not have noticed the loss yet, and
+/// the lost session then still holds the key's locks.
+const KEY_WAIT: Duration = Duration::from_secs(3);
+const KEY_WAIT_STEP: Duration = Duration::from_millis(100);
 
 const MAX_RETRIES: u32 = 3;
 /// Backoff: retry n waits n times this, with a jitter of ±50 %.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(500);
 
-type Work<C, T> = for<'c> fn(&'c mut PgConnection, &'c C) -> BoxFuture<'c, Result<T, DbError>>;
+/// One attempt at some work; runs again after a lost connection or a deadlock.
+type Work<C, T> = for<'c> fn(&'c mut PgConnection, &'c Run, &'c C) -> BoxFuture<'c, Result<T, DbError>>;
 
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -39,9 +51,110 @@ pub enum DbError {
     /// A failed statement or connection.
     #[error(transparent)]
     Sql(#[from] sqlx::Error),
-    /// No connection within 3 s, or no answer within 6.3 s.
+    /// No connection in time, or no answer; nothing that could commit had been sent.
     #[error("the database did not answer in time")]
     Timeout,
+    /// A message that may commit was sent, and its answer is not known.
+    #[error("the outcome is not known: {0}")]
+    OutcomeUnknown(String),
+    /// The key is held, perhaps by a session that this request has lost. Only inside [`Db::run`].
+    #[error("the key is held")]
+    KeyHeld,
+}
+
+/// What a request leaves to its database work: how much time, and where to count it.
+#[derive(Debug)]
+pub struct RequestScope {
+    deadline: Instant,
+    database_micros: AtomicU64,
+}
+
+tokio::task_local! {
+    static REQUEST: Arc<RequestScope>;
+}
+
+impl RequestScope {
+    /// Of a request that begins now.
+    pub fn begin() -> Arc<Self> {
+        Arc::new(Self { deadline: Instant::now() + REQUEST_TIMEOUT, database_micros: AtomicU64::new(0) })
+    }
+
+    /// Runs a request's work in this scope.
+    pub async fn run<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
+        REQUEST.scope(self, work).await
+    }
+
+    /// Milliseconds that the request spent with the database so far, connecting included.
+    pub fn database_ms(&self) -> u64 {
+        self.database_micros.load(Ordering::Relaxed) / 1_000
+    }
+}
+
+/// One piece of work over all its attempts.
+#[derive(Debug)]
+pub(crate) struct Run {
+    deadline: Instant,
+    /// A message that may commit has been sent, and the server has not said that it failed.
+    committing: AtomicBool,
+    /// An earlier attempt ended while it was committing.
+    unknown: AtomicBool,
+    /// When an attempt lost its connection.
+    lost_at: OnceLock<Instant>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let own = Instant::now() + REQUEST_TIMEOUT;
+        let deadline = REQUEST.try_with(|request| request.deadline.min(own)).unwrap_or(own);
+        Self { deadline, committing: false.into(), unknown: false.into(), lost_at: OnceLock::new() }
+    }
+
+    /// To be called before a message is sent that may commit.
+    pub(crate) fn commits(&self) {
+        self.committing.store(true, Ordering::Relaxed);
+    }
+
+    /// To be put in front of a statement inside a transaction or a message: makes the server give up before the client does,
+    /// where the role's own limit would end later than that. Empty where it would not.
+    pub(crate) fn server_limit(&self) -> String {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let limit = left.saturating_sub(SERVER_GIVES_UP_EARLIER);
+        if limit >= ROLE_STATEMENT_TIMEOUT {
+            return String::new();
+        }
+        // 0 would be no limit.
+        format!("set local statement_timeout = {}; ", limit.as_millis().max(1))
+    }
+
+    /// Whether an attempt of this run lost its connection, so that its own session may still hold the key.
+    pub(crate) fn lost_connection(&self) -> bool {
+        self.lost_at.get().is_some()
+    }
+
+    /// Notes how an attempt failed. Only what the server itself reported is known to have changed nothing.
+    fn note(&self, error: &DbError) {
+        let reported = match error {
+            DbError::KeyHeld => true,
+            DbError::Sql(sqlx::Error::Database(db)) => !db.code().is_some_and(|c| ended_session(&c)),
+            _ => false,
+        };
+        if self.committing.swap(false, Ordering::Relaxed) && !reported {
+            self.unknown.store(true, Ordering::Relaxed);
+        }
+        if matches!(error, DbError::Sql(sql) if is_lost(sql)) {
+            self.lost_at.get_or_init(Instant::now);
+        }
+    }
+
+    /// The failure of the whole run.
+    fn failed(&self, error: DbError) -> DbError {
+        let committing = self.committing.load(Ordering::Relaxed) || self.unknown.load(Ordering::Relaxed);
+        match error {
+            DbError::OutcomeUnknown(_) => error,
+            error if committing => DbError::OutcomeUnknown(error.to_string()),
+            error => error,
+        }
+    }
 }
 
 /// The sandbox's connection; opened at first use, and again after a loss.
@@ -95,13 +208,19 @@ impl Db {
         Ok(ConnectionGuard { db: self, connection: Some(connection) })
     }
 
-    /// Runs `work` within [`REQUEST_TIMEOUT`] in all. Retries once on a new connection after a lost one; since COMMIT may have
-    /// been sent before the loss, `work` must be safe to repeat, as a read or work under an idempotency key is. Retries up to
-    /// three times after a deadlock, a serialization failure or a race for one key. Returns the last failure; a transaction
-    /// that `work` left open is rolled back. `context` is the input of `work`, a plain function because it may run again.
+    /// Runs `work` within the time of the request, 6.6 s in all. Retries once on a new connection after a lost one; since COMMIT
+    /// may have been sent before the loss, `work` must be safe to repeat, as a read or work under an idempotency key is.
+    /// Retries up to three times after a deadlock, a serialization failure or a race for one key. Returns the last failure; a
+    /// transaction that `work` left open is rolled back. `context` is the input of `work`, a plain function because it may run
+    /// again.
     pub(crate) async fn run<C: Sync, T>(&self, context: &C, work: Work<C, T>) -> Result<T, DbError> {
-        let attempts = self.attempts(context, work);
-        tokio::time::timeout(REQUEST_TIMEOUT, attempts).await.unwrap_or(Err(DbError::Timeout))
+        let (begun, run) = (Instant::now(), Run::new());
+        let attempts = self.attempts(&run, context, work);
+        let done = tokio::time::timeout_at(run.deadline.into(), attempts).await;
+        let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        // Outside a request, as in a job, nobody counts.
+        let _ = REQUEST.try_with(|request| request.database_micros.fetch_add(took, Ordering::Relaxed));
+        done.unwrap_or(Err(DbError::Timeout)).map_err(|error| run.failed(error))
     }
 
     /// Calls a function in one round trip and returns all its rows; retries after a lost connection or a deadlock.
@@ -117,28 +236,42 @@ impl Db {
     /// Sends one message of the simple query protocol; retries as [`Db::call`]. Untrusted input may stand in the text only as
     /// hex digits or UUIDs.
     pub async fn send(&self, message: String) -> Result<Vec<PgRow>, DbError> {
-        self.run(&message, |connection, message| {
-            Box::pin(async move { Ok(send(connection, message.clone()).await?) })
+        self.run(&message, |connection, run, message| {
+            Box::pin(async move { Ok(send(connection, format!("{}{message}", run.server_limit())).await?) })
         })
         .await
     }
 
-    async fn attempts<C: Sync, T>(&self, context: &C, work: Work<C, T>) -> Result<T, DbError> {
+    async fn attempts<C: Sync, T>(
+        &self,
+        run: &Run,
+        context: &C,
+        work: Work<C, T>,
+    ) -> Result<T, DbError> {
         let mut may_reconnect = true;
         let mut retries = 0;
         loop {
             let mut guard = self.checkout().await?;
-            let error = match work(&mut guard, context).await {
+            let error = match work(&mut guard, run, context).await {
                 Ok(done) => {
                     guard.keep().await;
                     return Ok(done);
                 }
                 Err(error) => error,
             };
+            run.note(&error);
             match &error {
                 DbError::Sql(sql) if is_lost(sql) && may_reconnect => {
                     tracing::warn!(%error, "connection lost; retrying once on a new one");
                     may_reconnect = false;
+                }
+                DbError::KeyHeld => {
+                    guard.keep().await;
+                    let waited = run.lost_at.get().map_or(KEY_WAIT, Instant::elapsed);
+                    if waited >= KEY_WAIT {
+                        return Err(DbError::OutcomeUnknown("the key is still held".into()));
+                    }
+                    tokio::time::sleep(KEY_WAIT_STEP).await;
                 }
                 DbError::Sql(sql) if is_retryable(sql) && retries < MAX_RETRIES => {
                     tracing::warn!(%error, "retrying the transaction");
@@ -211,12 +344,28 @@ async fn check_liveness(mut connection: PgConnection) -> Option<PgConnection> {
 pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
-        // admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout; class 08: connection exceptions.
-        // 25006, read-only transaction: after a failover this session is on a standby; a new one finds the primary.
-        sqlx::Error::Database(db) => db.code().is_some_and(|c| {
-            matches!(c.as_ref(), "57P01" | "57P02" | "57P03" | "57P05" | "25006") || c.starts_with("08")
-        }),
+        // cannot_connect_now, idle_session_timeout. 25006, read-only transaction: after a failover this session is on a
+        // standby; a new one finds the primary.
+        sqlx::Error::Database(db) => db
+            .code()
+            .is_some_and(|c| ended_session(&c) || matches!(c.as_ref(), "57P03" | "57P05" | "25006")),
         _ => false,
+    }
+}
+
+/// Whether the session was ended at a moment that is not known, so perhaps after a commit: admin_shutdown, crash_shutdown;
+/// class 08, connection exceptions.
+fn ended_session(code: &str) -> bool {
+    matches!(code, "57P01" | "57P02") || code.starts_with("08")
+}
+
+impl DbError {
+    /// The server's error code, for logs.
+    pub(crate) fn sqlstate(&self) -> Option<String> {
+        match self {
+            Self::Sql(sqlx::Error::Database(db)) => db.code().map(|code| code.into_owned()),
+            _ => None,
+        }
     }
 }
 

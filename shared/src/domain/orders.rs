@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::db::call::Statement;
 use crate::http::fields::{Fields, MONEY_RANGE, QTY_RANGE};
 use crate::http::json::{BodyError, MAX_SAFE_INTEGER};
-use crate::idempotency::precondition::{Precondition, VERSION_RANGE};
+use crate::idempotency::precondition::VERSION_RANGE;
 
 const MAX_LINES: usize = 500;
 const MAX_CUSTOMER_PO_CHARS: usize = 64;
@@ -106,8 +106,8 @@ fn read_lines(
 }
 
 /// Saves an order: 200; 404, 409, 412, 422.
-pub fn save(order_id: Uuid, precondition: &Precondition, fields: &OrderFields) -> Statement {
-    let argument = json!({"orderId": order_id, "match": precondition.to_json(), "fields": fields.0});
+pub fn save(order_id: Uuid, fields: &OrderFields) -> Statement {
+    let argument = json!({"orderId": order_id, "fields": fields.0});
     Statement::new("holdfast.save_order", argument)
 }
 

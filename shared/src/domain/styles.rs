@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::db::call::Statement;
 use crate::http::fields::{Fields, MONEY_RANGE};
 use crate::http::json::BodyError;
-use crate::idempotency::precondition::{Precondition, VERSION_RANGE};
+use crate::idempotency::precondition::VERSION_RANGE;
 
 /// The checked prices of a request; absent if not sent.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub fn read_save(body: &Value) -> Result<(StyleFields, Option<i64>), Vec<BodyErr
 }
 
 /// Saves a style's prices: 200; 404, 409, 412.
-pub fn save(style_id: Uuid, precondition: &Precondition, fields: &StyleFields) -> Statement {
-    let argument = json!({"styleId": style_id, "match": precondition.to_json(), "fields": fields.0});
+pub fn save(style_id: Uuid, fields: &StyleFields) -> Statement {
+    let argument = json!({"styleId": style_id, "fields": fields.0});
     Statement::new("holdfast.save_style", argument)
 }

@@ -124,6 +124,20 @@ impl Problem {
         )
     }
 
+    /// `If-Match` where there is nothing that has a version: it matches nothing.
+    pub(crate) fn nothing_to_match() -> Self {
+        let mut problem = Self::new(
+            412,
+            "version_conflict",
+            "Nothing here has a version",
+            "Send it without If-Match; the key is still unused.",
+        );
+        for member in ["yourBaseVersion", "current"] {
+            problem.members.insert(member.into(), Value::Null);
+        }
+        problem
+    }
+
     pub(crate) fn key_reused() -> Self {
         Self::new(
             422,
@@ -155,6 +169,18 @@ impl Problem {
         problem
     }
 
+    /// The request was sent to the database and its answer is not known.
+    pub(crate) fn outcome_unknown() -> Self {
+        let mut problem = Self::new(
+            503,
+            "outcome_unknown",
+            "It is not known whether this was done",
+            "Repeat the request, with the same key, after Retry-After seconds: it happens at most once.",
+        );
+        problem.headers.push(("retry-after", UNAVAILABLE_RETRY_SECS.to_string()));
+        problem
+    }
+
     pub(crate) fn internal() -> Self {
         Self::new(
             500,
@@ -181,16 +207,24 @@ impl Problem {
 
 impl From<DbError> for Problem {
     fn from(error: DbError) -> Self {
-        let unavailable = match &error {
-            DbError::Timeout => true,
-            DbError::Sql(sql) => is_unavailable(sql),
-        };
-        if unavailable {
-            tracing::warn!(%error, "database unavailable");
-            Self::unavailable()
-        } else {
-            tracing::error!(%error, "unexpected failure");
-            Self::internal()
+        let sqlstate = error.sqlstate();
+        match &error {
+            DbError::OutcomeUnknown(_) | DbError::KeyHeld => {
+                tracing::warn!(%error, sqlstate, "outcome unknown");
+                Self::outcome_unknown()
+            }
+            DbError::Timeout => {
+                tracing::warn!(%error, "database unavailable");
+                Self::unavailable()
+            }
+            DbError::Sql(sql) if is_unavailable(sql) => {
+                tracing::warn!(%error, sqlstate, "database unavailable");
+                Self::unavailable()
+            }
+            DbError::Sql(_) => {
+                tracing::error!(%error, sqlstate, "unexpected failure");
+                Self::internal()
+            }
         }
     }
 }

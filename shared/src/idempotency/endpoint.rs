@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use http::Method;
 use lambda_http::{Body, Request, Response};
 use serde_json::{Value, json};
 use sqlx::Row;
 
 use crate::db::call::Statement;
-use crate::db::connection::{Db, DbError};
+use crate::db::connection::{Db, DbError, RequestScope};
 use crate::http::auth::{Auth, Caller};
 use crate::http::event::{Answer, Incoming, MAX_BODY_BYTES, respond};
 use crate::http::json::{BodyError, parse};
@@ -31,8 +32,8 @@ pub struct Endpoint {
     pub db: Db,
 }
 
-/// Limit for a whole request, authentication included: 503 must be answered within 7 s.
-const REQUEST_DEADLINE: Duration = Duration::from_millis(6_500);
+/// Limit for a whole request: 503 must be answered within 7 s. Its database work ends before that.
+const REQUEST_DEADLINE: Duration = Duration::from_millis(6_800);
 
 /// The content of a body, or every mistake in it.
 pub type Parsed<T> = Result<T, Vec<BodyError>>;
@@ -57,9 +58,10 @@ impl Endpoint {
         incoming: &Incoming,
         work: impl Future<Output = Result<Answer, Problem>>,
     ) -> Response<Body> {
-        let result = tokio::time::timeout(REQUEST_DEADLINE, work)
-            .await
-            .unwrap_or_else(|_| Err(Problem::unavailable()));
+        let scope = RequestScope::begin();
+        let result = tokio::time::timeout(REQUEST_DEADLINE, scope.clone().run(work)).await.unwrap_or_else(|_| {
+            Err(if incoming.method == Method::GET { Problem::unavailable() } else { Problem::outcome_unknown() })
+        });
         let (status, error, replayed) = match &result {
             Ok(answer) => (answer.status, None, answer.replayed),
             Err(problem) => (problem.status, Some(problem.error), false),
@@ -77,14 +79,33 @@ impl Endpoint {
         self.respond(&incoming, dispatch(state, routes, &incoming)).await
     }
 
-    /// Checks a request that has an idempotency key; `read` reads its body.
+    /// Checks a request that has an idempotency key and changes nothing that has a version; `read` reads its body. `If-Match`
+    /// then matches nothing: 412, which leaves the key unused.
     pub async fn mutation<T>(
         &self,
         request: &Matched<'_>,
         read: impl FnOnce(&Value) -> Parsed<T>,
     ) -> Result<(Call, T), Problem> {
         self.check(request, |body| {
-            Ok((read(body).map_err(|errors| Problem::invalid_body(&errors))?, String::new()))
+            let command = read(body).map_err(|errors| Problem::invalid_body(&errors))?;
+            match Precondition::optional(&request.incoming.headers) {
+                Some(_) => Err(Problem::nothing_to_match()),
+                None => Ok((command, None)),
+            }
+        })
+        .await
+    }
+
+    /// As [`Endpoint::mutation`], for a route about a versioned document that needs no version: `If-Match` is honoured where it
+    /// is sent. The call's argument then holds it as `match`.
+    pub async fn matched_mutation<T>(
+        &self,
+        request: &Matched<'_>,
+        read: impl FnOnce(&Value) -> Parsed<T>,
+    ) -> Result<(Call, T), Problem> {
+        self.check(request, |body| {
+            let command = read(body).map_err(|errors| Problem::invalid_body(&errors))?;
+            Ok((command, Precondition::optional(&request.incoming.headers)))
         })
         .await
     }
@@ -95,12 +116,10 @@ impl Endpoint {
         &self,
         request: &Matched<'_>,
         read: impl FnOnce(&Value) -> Parsed<(T, Option<i64>)>,
-    ) -> Result<(Call, (T, Precondition)), Problem> {
+    ) -> Result<(Call, T), Problem> {
         self.check(request, |body| {
             let (command, base_version) = read(body).map_err(|errors| Problem::invalid_body(&errors))?;
-            let precondition = Precondition::read(&request.incoming.headers, base_version)?;
-            let fingerprinted = precondition.fingerprinted();
-            Ok(((command, precondition), fingerprinted))
+            Ok((command, Some(Precondition::read(&request.incoming.headers, base_version)?)))
         })
         .await
     }
@@ -108,7 +127,7 @@ impl Endpoint {
     async fn check<T>(
         &self,
         request: &Matched<'_>,
-        read: impl FnOnce(&Value) -> Result<(T, String), Problem>,
+        read: impl FnOnce(&Value) -> Result<(T, Option<Precondition>), Problem>,
     ) -> Result<(Call, T), Problem> {
         let incoming = request.incoming;
         let caller = self.auth.caller(incoming, &self.db).await?;
@@ -117,9 +136,9 @@ impl Endpoint {
             let body = check_size(incoming)?;
             let key = key::read(&incoming.headers)?;
             let body = parse(body).map_err(|error| Problem::invalid_body(&[error]))?;
-            let (command, base_version) = read(&body)?;
+            let (command, precondition) = read(&body)?;
             Ok((
-                Call::new(caller.clone(), key, incoming.method.as_str(), path, &base_version, &body),
+                Call::new(caller.clone(), key, incoming.method.as_str(), path, precondition, &body),
                 command,
             ))
         });

@@ -17,11 +17,12 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
 use crate::db::call::{Outcome, Statement, first_row, outcome, send};
-use crate::db::connection::{Db, DbError};
+use crate::db::connection::{Db, DbError, Run};
 use crate::http::auth::Caller;
 use crate::http::event::Answer;
 use crate::http::json::{BodyError, fingerprint};
 use crate::http::problem::Problem;
+use crate::idempotency::precondition::Precondition;
 
 /// A keyed request.
 #[derive(Clone, Debug)]
@@ -31,21 +32,23 @@ pub struct Call {
     method: String,
     /// In canonical form, see `Matched::path`.
     path: String,
+    precondition: Option<Precondition>,
+    /// SHA-256 over method, path, precondition and canonical body.
     fingerprint: [u8; 32],
 }
 
 impl Call {
-    /// `base_version` is empty if the route has none.
     pub(crate) fn new(
         caller: Caller,
         key: String,
         method: &str,
         path: String,
-        base_version: &str,
+        precondition: Option<Precondition>,
         body: &Value,
     ) -> Self {
-        let fingerprint = fingerprint(method, &path, base_version, body);
-        Self { caller, key, method: method.to_owned(), path, fingerprint }
+        let base_version = precondition.as_ref().map(Precondition::fingerprinted).unwrap_or_default();
+        let fingerprint = fingerprint(method, &path, &base_version, body);
+        Self { caller, key, method: method.to_owned(), path, precondition, fingerprint }
     }
 
     fn named_in(&self, statement: Statement) -> Statement {
@@ -54,7 +57,7 @@ impl Call {
         members.fold(statement, |statement, (name, value)| statement.with(name, value))
     }
 
-    /// The argument of `holdfast.claim` and `holdfast.record`.
+    /// The argument of `holdfast.claim` and `holdfast.record`; `match` is for the work (`holdfast.matches`), null without one.
     pub(crate) fn to_json(&self) -> Value {
         let tenant_id = self.caller.tenant_id.to_string();
         let key_parts = [tenant_id.as_bytes(), self.key.as_bytes()];
@@ -65,6 +68,7 @@ impl Call {
             "key": self.key,
             "method": self.method,
             "path": self.path,
+            "match": self.precondition.as_ref().map(Precondition::to_json),
             "hash": hex::encode(self.fingerprint),
             "lockRequest": lock_id(&[key_parts[0], key_parts[1], &self.fingerprint]),
             "lockKey": lock_id(&key_parts),
@@ -86,9 +90,18 @@ fn lock_id(parts: &[&[u8]]) -> i64 {
 }
 
 /// Single-statement variant: one SQL function claims, works and records, in one message and one commit. Adds the call's
-/// members to the argument. 401, 409, 422 of the key; 503, 500 of the database; all of them changed nothing.
+/// members to the argument. 401, 409, 422 of the key and 500, 503 `unavailable` of the database changed nothing; 503
+/// `outcome_unknown` says that it was done once or not at all.
 pub async fn once_fused(db: &Db, call: &Call, statement: Statement) -> Result<Answer, Problem> {
-    answer_of_row(db.call_one(&call.named_in(statement)).await?)?
+    let sql = call.named_in(statement).sql();
+    db.run(&sql, |connection, run, sql| {
+        Box::pin(async move {
+            let message = format!("{}{sql}", run.server_limit());
+            run.commits();
+            answer_of_row(run, first_row(send(connection, message).await?)?)
+        })
+    })
+    .await?
 }
 
 /// Multi-statement variant: one transaction with the claim, `statement` and the record. Adds the call's members to the
@@ -115,7 +128,7 @@ pub async fn once_with<C: Sync>(
     work: KeyedWork<C>,
 ) -> Result<Answer, Problem> {
     let keyed = Keyed { call, context, work };
-    db.run(&keyed, |connection, keyed| Box::pin(keyed.attempt(connection))).await?
+    db.run(&keyed, |connection, run, keyed| Box::pin(keyed.attempt(connection, run))).await?
 }
 
 struct Keyed<'r, C> {
@@ -125,13 +138,17 @@ struct Keyed<'r, C> {
 }
 
 impl<C: Sync> Keyed<'_, C> {
-    async fn attempt(&self, connection: &mut PgConnection) -> Result<Result<Answer, Problem>, DbError> {
+    async fn attempt(
+        &self,
+        connection: &mut PgConnection,
+        run: &Run,
+    ) -> Result<Result<Answer, Problem>, DbError> {
         let call = self.call.to_json();
         let claim = Statement::new("holdfast.claim", call.clone()).sql();
-        let claimed = first_row(send(connection, format!("begin; {claim}; savepoint work")).await?)?;
+        let claimed = first_row(send(connection, format!("begin; {}{claim}; savepoint work", run.server_limit())).await?)?;
         if claimed.try_get::<&str, _>("decision")? != "run" {
             send(connection, "rollback".into()).await?;
-            return answer_of_row(claimed);
+            return answer_of_row(run, claimed);
         }
         let outcome = (self.work)(connection, self.call, self.context).await?;
         if outcome.status == 400 {
@@ -142,7 +159,9 @@ impl<C: Sync> Keyed<'_, C> {
         let undo = if outcome.error.is_some() { "rollback to savepoint work; " } else { "" };
         let record =
             Statement::new("holdfast.record_outcome", json!({"call": call, "outcome": outcome})).sql();
-        answer_of_row(first_row(send(connection, format!("{undo}{record}; commit")).await?)?)
+        let message = format!("{undo}{}{record}; commit", run.server_limit());
+        run.commits();
+        answer_of_row(run, first_row(send(connection, message).await?)?)
     }
 }
 
@@ -156,11 +175,12 @@ fn body_errors(refusal: &Outcome) -> Result<Vec<BodyError>, sqlx::Error> {
     read.map(|members| members.errors).map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }
 
-fn answer_of_row(row: PgRow) -> Result<Result<Answer, Problem>, DbError> {
+fn answer_of_row(run: &Run, row: PgRow) -> Result<Result<Answer, Problem>, DbError> {
     let decision: &str = row.try_get("decision")?;
     Ok(match decision {
         "unknown_user" => Err(Problem::unauthenticated()),
         "reused" => Err(Problem::key_reused()),
+        "in_use" if run.lost_connection() => return Err(DbError::KeyHeld),
         "in_use" => Err(Problem::key_in_use()),
         "answer" | "replay" => {
             let status = row.try_get::<i32, _>("status")?;

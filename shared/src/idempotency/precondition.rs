@@ -31,11 +31,7 @@ impl Precondition {
                 Ok(Self { any: false, tags: vec![version.to_string()], status: 409, yours: Some(version) })
             }
             (Some(IfMatch { any, tags }), None) => {
-                let yours = match tags.as_slice() {
-                    [only] => only.parse().ok(),
-                    _ => None,
-                };
-                Ok(Self { any, tags, status: 412, yours })
+                Ok(Self::of_if_match(IfMatch { any, tags }))
             }
             (Some(IfMatch { any, tags }), Some(version)) => {
                 let version_tag = version.to_string();
@@ -45,6 +41,20 @@ impl Precondition {
                 Ok(Self { any: false, tags: vec![version_tag], status: 412, yours: Some(version) })
             }
         }
+    }
+
+    /// `If-Match` of a request that needs no version: honoured where it is there.
+    pub(crate) fn optional(headers: &HeaderMap) -> Option<Self> {
+        read_if_match(headers).map(Self::of_if_match)
+    }
+
+    fn of_if_match(IfMatch { any, tags }: IfMatch) -> Self {
+        let yours = match tags.as_slice() {
+            // The same rule as the comparison's: a tag that is no version in its one form matches none.
+            [only] => only.parse().ok().filter(|version: &i64| VERSION_RANGE.contains(version) && version.to_string() == *only),
+            _ => None,
+        };
+        Self { any, tags, status: 412, yours }
     }
 
     pub(crate) fn fingerprinted(&self) -> String {
@@ -143,6 +153,15 @@ mod tests {
             r#""6""#,
         ] {
             assert!(!matches(value, 7), "{value}");
+        }
+    }
+
+    #[test]
+    fn only_a_version_in_its_one_form_is_shown_as_yours() {
+        let yours = |value: &str| Precondition::optional(&headers(value)).expect("a precondition").yours;
+        assert_eq!(yours(r#""7""#), Some(7));
+        for value in [r#""07""#, r#""+7""#, r#""-7""#, r#""0""#, r#""7", "8""#, "*", r#"W/"7""#] {
+            assert_eq!(yours(value), None, "{value}");
         }
     }
 

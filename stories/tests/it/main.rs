@@ -5,6 +5,8 @@ mod all_writers;
 mod any_history;
 mod connections;
 mod lock_order;
+mod outcome;
+mod preconditions;
 mod wire;
 
 use shared::idempotency::endpoint::Endpoint;
