@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use holdfast::database::check_url;
 use holdfast::{admin, migrate};
 
 /// Sets up a Holdfast database: migrates it and administers its tenants.
@@ -60,6 +61,10 @@ async fn main() -> ExitCode {
         );
         return ExitCode::from(WRONG_ARGUMENTS);
     };
+    if let Err(error) = check_url(&url) {
+        eprintln!("error: {error}");
+        return ExitCode::from(WRONG_ARGUMENTS);
+    }
     let done = match command {
         Command::Migrate(args) => migrate::run(&url, args).await,
         Command::Admin(command) => admin::run(&url, command).await,

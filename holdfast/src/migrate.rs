@@ -11,6 +11,8 @@ use include_dir::{Dir, include_dir};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqlStr};
 
+use crate::database::check_url;
+
 /// `migrations/` as it was when this program was built.
 static FILES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../migrations");
 
@@ -35,16 +37,16 @@ pub struct RolePasswords {
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// The owner cannot connect.
-    #[error("cannot connect to the database: {0}")]
+    #[error("cannot connect to the database")]
     Connect(#[source] sqlx::Error),
     /// A role could not be created, or a password not set.
-    #[error("cannot set up the roles: {0}")]
+    #[error("cannot set up the roles")]
     Roles(#[source] sqlx::Error),
     /// A numbered migration failed, or differs from the one that was applied before.
-    #[error("{0}")]
+    #[error("cannot migrate")]
     Numbered(#[from] sqlx::migrate::MigrateError),
     /// A file of `migrations/functions/` failed; none of them was applied.
-    #[error("cannot apply migrations/{file}: {source}")]
+    #[error("cannot apply migrations/{file}")]
     Functions {
         /// The file's path below `migrations/`.
         file: String,
@@ -66,6 +68,7 @@ pub struct Args {
 
 /// `holdfast migrate`: migrates and prints what it did.
 pub async fn run(owner_url: &str, args: Args) -> anyhow::Result<()> {
+    check_url(owner_url)?;
     let given = |password: Option<String>| password.filter(|password| !password.is_empty());
     let passwords = RolePasswords { app: given(args.app_password), worker: given(args.worker_password) };
     let set: Vec<&str> = [("holdfast_app", &passwords.app), ("holdfast_worker", &passwords.worker)]

@@ -5,7 +5,7 @@ use jsonwebtoken::{EncodingKey, Header};
 use uuid::Uuid;
 
 /// All scopes, in the format of the scope claim.
-pub const ALL_SCOPES: &str = "orders:write orders:read outbox:admin";
+pub const ALL_SCOPES: &str = "orders:write orders:read credit:write outbox:admin";
 const VALID_SECONDS: i64 = 30 * 24 * 3600;
 
 /// Signs tokens with HS256.

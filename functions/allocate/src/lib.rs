@@ -24,6 +24,6 @@ pub async fn handle(endpoint: &Endpoint, request: Request) -> Response<Body> {
 }
 
 async fn allocate(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
-    let (call, lines) = endpoint.matched_mutation(request, stock::read_lines).await?;
-    once_fused(&endpoint.db, &call, stock::allocate(request.id("orderId")?, &lines)).await
+    let (call, allocation) = endpoint.matched_mutation(request, stock::read_allocation).await?;
+    once_fused(&endpoint.db, &call, stock::allocate(request.id("orderId")?, &allocation)).await
 }

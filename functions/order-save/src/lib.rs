@@ -18,6 +18,7 @@ const WRITES: Access = Access::Scope(Scope::OrdersWrite);
 pub const ROUTES: &[Route<Endpoint>] = &[
     Route::new("POST", "/orders", WRITES, |endpoint, request| Box::pin(create(endpoint, request))),
     Route::new("PATCH", "/orders/{orderId}", WRITES, |endpoint, request| Box::pin(save(endpoint, request))),
+    Route::new("POST", "/orders/{orderId}/close", WRITES, |endpoint, request| Box::pin(close(endpoint, request))),
     Route::new("POST", "/orders/{orderId}/cancel", WRITES, |endpoint, request| {
         Box::pin(cancel(endpoint, request))
     }),
@@ -36,6 +37,11 @@ async fn create(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Pr
 async fn save(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
     let (call, fields) = endpoint.versioned_mutation(request, orders::read_save).await?;
     once(&endpoint.db, &call, orders::save(request.id("orderId")?, &fields)).await
+}
+
+async fn close(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {
+    let (call, ()) = endpoint.matched_mutation(request, read_empty).await?;
+    once(&endpoint.db, &call, orders::close(request.id("orderId")?)).await
 }
 
 async fn cancel(endpoint: &Endpoint, request: &Matched<'_>) -> Result<Answer, Problem> {

@@ -29,6 +29,13 @@ pub const ROUTES: &[Route<Endpoint>] = &[
         Box::pin(e.read(r, |r| Ok(Query::one("style", r.id("styleId")?))))
     }),
     Route::new("GET", "/customers", READS, |e, r| Box::pin(e.read(r, |r| reads::customers(r.query())))),
+    Route::new("GET", "/customers/{customerId}", READS, |e, r| {
+        Box::pin(e.read(r, |r| Ok(Query::one("customer", r.id("customerId")?))))
+    }),
+    Route::new("GET", "/orders/{orderId}/history", READS, |e, r| {
+        Box::pin(e.read(r, |r| reads::order_history(r.id("orderId")?, r.query())))
+    }),
+    Route::new("GET", "/invoices", READS, |e, r| Box::pin(e.read(r, |r| reads::invoices(r.query())))),
     Route::new("GET", "/invoices/{invoiceId}", READS, |e, r| {
         Box::pin(e.read(r, |r| Ok(Query::one("invoice", r.id("invoiceId")?))))
     }),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shared::db::connection::DbError;
+use shared::db::error::DbError;
 use shared::delivery::attempt::Attempt;
 use shared::delivery::outbox::{self, ClaimRequest, Claimed, DestinationKind, LeaseTerms};
 use shared::delivery::settlement::{self, Settlement, Transition};

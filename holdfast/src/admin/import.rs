@@ -2,15 +2,14 @@
 //! line. A file is imported in one transaction. Rows that exist already are not changed, so an import can be repeated.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
+use super::csv_file::{Row, read};
 use crate::master_data::{self, Style};
 
 #[derive(clap::Args)]
@@ -37,69 +36,31 @@ enum What {
     Stock,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StyleRow {
-    name: String,
-    currency: String,
-    wholesale_minor: i64,
-    msrp_minor: i64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CustomerRow {
-    name: String,
-    currency: String,
-    credit_limit_minor: Option<i64>,
-}
-
-#[derive(Deserialize)]
-struct SkuRow {
-    code: String,
-    style: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StockRow {
-    code: String,
-    on_hand: i64,
-}
+const STYLES: [&str; 4] = ["name", "currency", "wholesaleMinor", "msrpMinor"];
+const CUSTOMERS: [&str; 3] = ["name", "currency", "creditLimitMinor"];
+const SKUS: [&str; 2] = ["code", "style"];
+const STOCK: [&str; 2] = ["code", "onHand"];
 
 /// Imports the file and returns how many rows were added and how many existed already. An error names the first line that
 /// cannot be imported.
 pub async fn run(conn: &mut PgConnection, args: Args) -> Result<Vec<Value>> {
     let Args { tenant, what, file } = args;
     let mut tx = conn.begin().await?;
+    let is_tenant: bool = sqlx::query_scalar("select exists (select from tenant where id = $1)")
+        .bind(tenant)
+        .fetch_one(&mut *tx)
+        .await?;
+    if !is_tenant {
+        bail!("there is no tenant with this id");
+    }
     let (rows, added) = match what {
-        What::Styles => styles(&mut tx, tenant, &read(&file)?).await?,
-        What::Customers => customers(&mut tx, tenant, &read(&file)?).await?,
-        What::Skus => skus(&mut tx, tenant, &read(&file)?).await?,
-        What::Stock => stock(&mut tx, tenant, &read(&file)?).await?,
+        What::Styles => styles(&mut tx, tenant, &read(&file, &STYLES)?).await?,
+        What::Customers => customers(&mut tx, tenant, &read(&file, &CUSTOMERS)?).await?,
+        What::Skus => skus(&mut tx, tenant, &read(&file, &SKUS)?).await?,
+        What::Stock => stock(&mut tx, tenant, &read(&file, &STOCK)?).await?,
     };
     tx.commit().await?;
     Ok(vec![json!({ "added": added, "thereAlready": rows - added })])
-}
-
-/// A row and its line number in the file.
-type Line<T> = (u64, T);
-
-fn read<T: DeserializeOwned>(file: &Path) -> Result<Vec<Line<T>>> {
-    let name = file.display();
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .from_path(file)
-        .with_context(|| format!("cannot read {name}"))?;
-    let mut rows = Vec::new();
-    let headers = reader.headers()?.clone();
-    for record in reader.records() {
-        let record = record.with_context(|| format!("{name} is not CSV"))?;
-        let line = record.position().map_or(0, csv::Position::line);
-        let row = record.deserialize(Some(&headers)).with_context(|| format!("{name}, line {line}"))?;
-        rows.push((line, row));
-    }
-    Ok(rows)
 }
 
 /// The names or codes that the tenant has already.
@@ -107,45 +68,44 @@ async fn known(conn: &mut PgConnection, tenant: Uuid, sql: &'static str) -> Resu
     Ok(sqlx::query_scalar(sql).bind(tenant).fetch_all(conn).await?.into_iter().collect())
 }
 
-async fn styles(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StyleRow>]) -> Result<(usize, usize)> {
+async fn styles(conn: &mut PgConnection, tenant: Uuid, rows: &[Row]) -> Result<(usize, usize)> {
     let mut there = known(conn, tenant, "select name from style where tenant_id = $1").await?;
     let mut added = 0;
-    for (line, row) in rows {
-        if there.insert(row.name.clone()) {
-            let style = Style {
-                id: Uuid::new_v4(),
-                name: &row.name,
-                currency: &row.currency,
-                wholesale_minor: row.wholesale_minor,
-                msrp_minor: row.msrp_minor,
-            };
-            master_data::add_style(conn, tenant, &style).await.with_context(|| format!("line {line}"))?;
+    for row in rows {
+        let style = Style {
+            id: Uuid::new_v4(),
+            name: row.text("name")?,
+            currency: row.text("currency")?,
+            wholesale_minor: row.number("wholesaleMinor")?,
+            msrp_minor: row.number("msrpMinor")?,
+        };
+        if there.insert(style.name.to_owned()) {
+            master_data::add_style(conn, tenant, &style)
+                .await
+                .with_context(|| format!("line {}", row.line))?;
             added += 1;
         }
     }
     Ok((rows.len(), added))
 }
 
-async fn customers(
-    conn: &mut PgConnection,
-    tenant: Uuid,
-    rows: &[Line<CustomerRow>],
-) -> Result<(usize, usize)> {
+async fn customers(conn: &mut PgConnection, tenant: Uuid, rows: &[Row]) -> Result<(usize, usize)> {
     let mut there = known(conn, tenant, "select name from customer where tenant_id = $1").await?;
     let mut added = 0;
-    for (line, row) in rows {
-        if there.insert(row.name.clone()) {
-            let id = Uuid::new_v4();
-            master_data::add_customer(conn, tenant, id, &row.name, &row.currency, row.credit_limit_minor)
+    for row in rows {
+        let (name, currency) = (row.text("name")?, row.text("currency")?);
+        let limit_minor = row.optional_number("creditLimitMinor")?;
+        if there.insert(name.to_owned()) {
+            master_data::add_customer(conn, tenant, Uuid::new_v4(), name, currency, limit_minor)
                 .await
-                .with_context(|| format!("line {line}"))?;
+                .with_context(|| format!("line {}", row.line))?;
             added += 1;
         }
     }
     Ok((rows.len(), added))
 }
 
-async fn skus(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<SkuRow>]) -> Result<(usize, usize)> {
+async fn skus(conn: &mut PgConnection, tenant: Uuid, rows: &[Row]) -> Result<(usize, usize)> {
     let styles: Vec<(String, Uuid)> = sqlx::query_as("select name, id from style where tenant_id = $1")
         .bind(tenant)
         .fetch_all(&mut *conn)
@@ -153,12 +113,13 @@ async fn skus(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<SkuRow>]) -> R
     let styles: std::collections::HashMap<String, Uuid> = styles.into_iter().collect();
     let mut there = known(conn, tenant, "select code from sku where tenant_id = $1").await?;
     let mut added = 0;
-    for (line, row) in rows {
-        let Some(style) = styles.get(&row.style) else {
-            bail!("line {line}: there is no style named {:?}; import the styles first", row.style);
+    for row in rows {
+        let (code, style, line) = (row.text("code")?.to_owned(), row.text("style")?, row.line);
+        let Some(style) = styles.get(style) else {
+            bail!("line {line}: there is no style named {style:?}; import the styles first");
         };
-        if there.insert(row.code.clone()) {
-            master_data::add_skus(conn, tenant, *style, &[Uuid::new_v4()], std::slice::from_ref(&row.code))
+        if there.insert(code.clone()) {
+            master_data::add_skus(conn, tenant, *style, &[Uuid::new_v4()], &[code])
                 .await
                 .with_context(|| format!("line {line}"))?;
             added += 1;
@@ -168,7 +129,7 @@ async fn skus(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<SkuRow>]) -> R
 }
 
 /// Adds opening stock to SKUs that have had none so far.
-async fn stock(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StockRow>]) -> Result<(usize, usize)> {
+async fn stock(conn: &mut PgConnection, tenant: Uuid, rows: &[Row]) -> Result<(usize, usize)> {
     let skus: Vec<(String, Uuid)> = sqlx::query_as("select code, id from sku where tenant_id = $1")
         .bind(tenant)
         .fetch_all(&mut *conn)
@@ -187,19 +148,20 @@ async fn stock(conn: &mut PgConnection, tenant: Uuid, rows: &[Line<StockRow>]) -
     .await?;
     let opened: HashSet<Uuid> = opened.into_iter().collect();
     let (mut named, mut ids, mut units) = (HashSet::new(), Vec::new(), Vec::new());
-    for (line, row) in rows {
-        let Some(id) = skus.get(&row.code) else {
-            bail!("line {line}: there is no SKU {:?}; import the SKUs first", row.code);
+    for row in rows {
+        let (code, on_hand, line) = (row.text("code")?, row.number("onHand")?, row.line);
+        let Some(id) = skus.get(code) else {
+            bail!("line {line}: there is no SKU {code:?}; import the SKUs first");
         };
-        if row.on_hand < 0 {
-            bail!("line {line}: {} on hand: opening stock is 0 or more", row.on_hand);
+        if on_hand < 0 {
+            bail!("line {line}: {on_hand} on hand: opening stock is 0 or more");
         }
         if !named.insert(*id) {
-            bail!("line {line}: SKU {:?} is on an earlier line too", row.code);
+            bail!("line {line}: SKU {code:?} is on an earlier line too");
         }
-        if !opened.contains(id) && row.on_hand > 0 {
+        if !opened.contains(id) && on_hand > 0 {
             ids.push(*id);
-            units.push(row.on_hand);
+            units.push(on_hand);
         }
     }
     master_data::receive_opening_stock(conn, tenant, &ids, &units, "admin import").await?;

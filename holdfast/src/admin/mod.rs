@@ -1,19 +1,22 @@
 //! `holdfast admin …`: what an operator sets up, as the database's owner. Results are JSON on standard output, one object
 //! per line.
 
+mod check;
+mod csv_file;
 mod explain;
 mod import;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use crate::master_data::{self, User};
-use crate::secrets;
+use crate::{database, secrets};
 
-const SCOPES: [&str; 3] = ["orders:write", "orders:read", "outbox:admin"];
+/// Those of `shared::http::auth::Scope`.
+const SCOPES: [&str; 4] = ["orders:write", "orders:read", "credit:write", "outbox:admin"];
 
 /// What is administered.
 #[derive(Subcommand)]
@@ -46,7 +49,7 @@ pub enum TenantCommand {
     /// Create a tenant and print its id.
     Create {
         /// The name that its users see.
-        #[arg(long)]
+        #[arg(long, value_parser = check::name)]
         name: String,
     },
     /// List all tenants.
@@ -62,10 +65,10 @@ pub enum UserCommand {
         #[arg(long, value_name = "TENANT_ID")]
         tenant: Uuid,
         /// The name that other users see.
-        #[arg(long)]
+        #[arg(long, value_parser = check::name)]
         name: String,
         /// The address to which order confirmations are sent.
-        #[arg(long)]
+        #[arg(long, value_parser = check::email)]
         email: String,
         /// The user's id at the identity provider, if that is a UUID [default: a new id].
         #[arg(long, value_name = "USER_ID")]
@@ -123,7 +126,7 @@ pub enum ShopCommand {
         #[arg(long, value_name = "TENANT_ID")]
         tenant: Uuid,
         /// The shop's domain at Shopify: name.myshopify.com.
-        #[arg(long)]
+        #[arg(long, value_parser = check::shop_domain)]
         domain: String,
     },
     /// List all shops.
@@ -141,7 +144,7 @@ pub enum ThreeplCommand {
         /// The account's id, which the 3PL calls in the path: /webhooks/3pl/ACCOUNT.
         #[arg(long)]
         account: String,
-        /// A secret that the 3PL has chosen (whsec_…) [default: a new one].
+        /// A secret that the 3PL has chosen: whsec_ and 24 to 64 bytes in base64 [default: a new one].
         #[arg(long)]
         secret: Option<String>,
     },
@@ -151,7 +154,7 @@ pub enum ThreeplCommand {
 
 /// Runs the command as the database's owner and prints its results.
 pub async fn run(owner_url: &str, command: Command) -> Result<()> {
-    let mut conn = PgConnection::connect(owner_url).await.context("cannot connect to the database")?;
+    let mut conn = database::connect(owner_url).await?;
     let printed = match command {
         Command::Tenant(command) => tenant(&mut conn, command).await,
         Command::User(command) => user(&mut conn, command).await,
@@ -254,7 +257,7 @@ async fn shop(conn: &mut PgConnection, command: ShopCommand) -> Result<Vec<Value
     match command {
         ShopCommand::Create { tenant, domain } => {
             master_data::add_shop(conn, tenant, &domain).await?;
-            Ok(vec![json!({ "domain": domain.to_lowercase(), "tenantId": tenant })])
+            Ok(vec![json!({ "domain": domain, "tenantId": tenant })])
         }
         ShopCommand::List => {
             owned(conn, "select domain, tenant_id from shopify_shop order by domain", "domain").await
@@ -266,9 +269,8 @@ async fn threepl(conn: &mut PgConnection, command: ThreeplCommand) -> Result<Vec
     match command {
         ThreeplCommand::Create { tenant, account, secret } => {
             let secret = secret.unwrap_or_else(secrets::webhook_secret);
-            if standardwebhooks::Webhook::new(&secret).is_err() {
-                bail!("--secret must be base64, with or without `whsec_` before it");
-            }
+            // Not when the arguments are read: then the error would show the secret.
+            check::secret(&secret).map_err(|why| anyhow!("--secret: {why}"))?;
             master_data::add_threepl_account(conn, tenant, &account, &secret).await?;
             Ok(vec![json!({ "account": account, "tenantId": tenant, "secret": secret })])
         }

@@ -16,9 +16,12 @@ create or replace function holdfast.tenant_of_invoice(p_invoice uuid) returns uu
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select tenant_id from public.invoice where id = p_invoice $$;
 
+-- p_intent: the intent, or the charge.
 create or replace function holdfast.tenant_of_payment_intent(p_intent text) returns uuid
 language sql stable security definer set search_path = pg_catalog, pg_temp
-as $$ select tenant_id from public.payment_ledger where payment_intent = p_intent and kind = 'payment' limit 1 $$;
+as $$
+  select coalesce((select tenant_id from public.stripe_payment where id = p_intent),
+                  (select tenant_id from public.stripe_payment where charge = p_intent order by id limit 1)) $$;
 
 revoke all on function holdfast.tenant_of_api_key(bytea), holdfast.tenant_of_shop(text),
   holdfast.tenant_of_threepl_account(text), holdfast.tenant_of_invoice(uuid), holdfast.tenant_of_payment_intent(text) from public;

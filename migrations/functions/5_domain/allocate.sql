@@ -10,7 +10,8 @@ begin
     return v_claim;
   end if;
   return holdfast.record(p_call, holdfast.promise((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid,
-    p_call -> 'lines', p_call ->> 'actor', nullif(p_call -> 'match', 'null')));
+    p_call -> 'lines', p_call ->> 'actor', nullif(p_call -> 'match', 'null'),
+    coalesce((p_call ->> 'partial')::boolean, false)));
 end $$;
 
 -- The work of allocate for the multi-statement variant: {"tenantId","orderId","lines","actor"}.
@@ -18,7 +19,7 @@ create or replace function holdfast.promise_lines(p_call jsonb) returns holdfast
 language plpgsql volatile security invoker as $$
 begin
   return holdfast.promise((p_call ->> 'tenantId')::uuid, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor',
-    nullif(p_call -> 'match', 'null'));
+    nullif(p_call -> 'match', 'null'), coalesce((p_call ->> 'partial')::boolean, false));
 end $$;
 
 -- The work of release: {"tenantId","orderId","lines","actor"}.

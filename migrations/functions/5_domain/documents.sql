@@ -71,13 +71,16 @@ create or replace function holdfast.customer_documents(p_tenant uuid, p_customer
 returns table (ord bigint, document text)
 language sql stable security invoker as $$
   select w.ord,
-    format('{"id":"%s","name":%s,"currency":"%s","creditLimitMinor":%s,"exposureMinor":%s}',
+    format('{"id":"%s","name":%s,"currency":"%s","creditLimitMinor":%s,"exposureMinor":%s,"onHold":%s,"version":%s,',
       c.id, holdfast.quote(c.name), c.currency, coalesce(c.credit_limit_minor::text, 'null'),
-      coalesce(i.owed_minor, 0) + coalesce(l.held_minor, 0))
+      coalesce(i.owed_minor, 0) + coalesce(l.held_minor, 0), c.on_hold::text, c.version)
+    || format('"updatedBy":%s,"updatedByName":%s,"updatedAt":"%s"}', holdfast.quote(c.updated_by::text),
+      holdfast.quote(u.display_name), holdfast.rfc3339(c.updated_at))
   from unnest(p_customers) with ordinality as w(id, ord)
   join public.customer c on c.tenant_id = p_tenant and c.id = w.id
+  left join public.app_user u on u.tenant_id = p_tenant and u.id = c.updated_by
   left join (
-    select i.customer_id, sum(i.total_minor) as owed_minor
+    select i.customer_id, sum(greatest(0, i.total_minor - (i.paid_minor - i.refunded_minor))) as owed_minor
     from public.invoice i
     where i.tenant_id = p_tenant and i.customer_id = any (p_customers) and i.status = 'awaiting_payment'
     group by i.customer_id) i on i.customer_id = c.id
@@ -86,7 +89,7 @@ language sql stable security invoker as $$
       sum(l.unit_price_minor::numeric * greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced)) as held_minor
     from public.wholesale_order o
     join public.order_line l on l.tenant_id = o.tenant_id and l.order_id = o.id
-    where o.tenant_id = p_tenant and o.customer_id = any (p_customers) and o.status <> 'cancelled'
+    where o.tenant_id = p_tenant and o.customer_id = any (p_customers)
     group by o.customer_id) l on l.customer_id = c.id
 $$;
 
@@ -96,14 +99,29 @@ begin
   return (select d.document from holdfast.customer_documents(p_tenant, array[p_customer]) d);
 end $$;
 
+-- p_payments: with the ledger's lines, oldest first.
+create or replace function holdfast.invoice_documents(p_tenant uuid, p_invoices uuid[], p_payments boolean)
+returns table (ord bigint, document text)
+language sql stable security invoker as $$
+  select w.ord,
+    format('{"id":"%s","orderId":%s,"customerId":"%s","status":"%s","totalMinor":%s,"paidMinor":%s,"refundedMinor":%s,',
+      i.id, holdfast.quote(i.order_id::text), i.customer_id, i.status, i.total_minor, i.paid_minor, i.refunded_minor)
+    || format('"disputed":%s,%s"currency":"%s","paidAt":%s,"createdAt":"%s"}', (i.disputed_at is not null)::text,
+      case when p_payments then '"payments":[' || coalesce(l.lines, '') || '],' end, i.currency,
+      holdfast.quote(holdfast.rfc3339(i.paid_at)), holdfast.rfc3339(i.created_at))
+  from unnest(p_invoices) with ordinality as w(id, ord)
+  join public.invoice i on i.tenant_id = p_tenant and i.id = w.id
+  left join lateral (
+    select string_agg(
+      format('{"id":"%s","kind":"%s","reference":%s,"amountMinor":%s,"currency":%s,"actor":%s,"at":"%s"}', l.id, l.kind,
+        holdfast.quote(l.reference), l.amount_minor, holdfast.quote(l.currency), holdfast.quote(l.actor),
+        holdfast.rfc3339(l.created_at)), ',' order by l.id) as lines
+    from public.payment_ledger l
+    where l.tenant_id = p_tenant and l.invoice_id = i.id and p_payments) l on true
+$$;
+
 create or replace function holdfast.invoice_document(p_tenant uuid, p_invoice uuid) returns text
 language plpgsql stable security invoker as $$
 begin
-  return (
-    select format('{"id":"%s","orderId":%s,"customerId":"%s","status":"%s","totalMinor":%s,"currency":"%s","paidAt":%s,',
-        i.id, holdfast.quote(i.order_id::text), i.customer_id, i.status, i.total_minor, i.currency,
-        holdfast.quote(holdfast.rfc3339(i.paid_at)))
-      || format('"createdAt":"%s"}', holdfast.rfc3339(i.created_at))
-    from public.invoice i
-    where i.tenant_id = p_tenant and i.id = p_invoice);
+  return (select d.document from holdfast.invoice_documents(p_tenant, array[p_invoice], true) d);
 end $$;

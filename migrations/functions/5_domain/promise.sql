@@ -1,19 +1,22 @@
 -- Promises stock to an order: every check, then every move; a refusal leaves nothing written. Knows no key and no HTTP. p_lines:
 -- [{"skuId","qty"}, …] as sent; several lines of a SKU count as their sum. p_match: the request's If-Match, or null.
+-- p_partial: promise what there is, see promise_partial().
 --
 -- Lock order: customer -> order -> positions by SKU. What a lock protects is read in a later statement, whose snapshot is
 -- younger. Requests of a customer without a limit run side by side: they share an advisory lock, which the first one that finds a
 -- limit takes exclusively, so that it sees what was promised before there was one.
 create or replace function holdfast.promise(p_tenant uuid, p_order uuid, p_lines jsonb, p_actor text,
-  p_match jsonb default null) returns holdfast.outcome
+  p_match jsonb default null, p_partial boolean default false) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
   v_customer uuid;
   v_limit bigint;
   v_status text;
+  v_on_hold boolean;
   v_set_meanwhile boolean;
   v_wanted record;
   v_refused holdfast.outcome;
+  v_partial holdfast.outcome;
   v_ats bigint[];
 begin
   -- An order's customer never changes, so it may be read before locking.
@@ -29,8 +32,8 @@ begin
     perform pg_advisory_xact_lock(holdfast.lock_class_customer(), uuid_hash(v_customer));
     perform from public.customer c where c.tenant_id = p_tenant and c.id = v_customer for no key update;
   end if;
-  select o.status, c.credit_limit_minor, v_limit is null and c.credit_limit_minor is not null
-  into v_status, v_limit, v_set_meanwhile
+  select o.status, c.credit_limit_minor, c.on_hold, v_limit is null and c.credit_limit_minor is not null
+  into v_status, v_limit, v_on_hold, v_set_meanwhile
   from public.wholesale_order o join public.customer c on c.tenant_id = o.tenant_id and c.id = o.customer_id
   where o.tenant_id = p_tenant and o.id = p_order for no key update of o;
   if v_set_meanwhile then
@@ -44,6 +47,10 @@ begin
     if v_refused.status is not null then
       return v_refused;
     end if;
+  end if;
+
+  if v_on_hold then
+    return holdfast.refuse_on_hold();
   end if;
 
   -- Per distinct SKU, ascending: units wanted, its first place in p_lines, and what the rules need.
@@ -62,6 +69,13 @@ begin
         from jsonb_array_elements(p_lines) with ordinality as s(line, ord) group by 1) w
   left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = w.sku_id
   left join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = w.sku_id;
+  if p_partial and not v_wanted.absent then
+    v_partial := holdfast.promise_partial(p_tenant, p_order, v_customer, v_limit, p_lines, p_actor);
+    if v_partial.status is not null then
+      return v_partial;
+    end if;
+    -- Nothing could be promised: the refusal that all or none meets.
+  end if;
   if v_wanted.absent or v_wanted.exceeding then
     return holdfast.refuse_lines(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_wanted.open);
   end if;
@@ -132,9 +146,7 @@ begin
   if v_exposure + p_raise_minor <= p_limit then
     return null;
   end if;
-  return holdfast.refusal(422, 'credit_limit_exceeded',
-    'What the customer owes and holds, with this request, would pass its credit limit (minor units).',
-    format('"limit":%s,"exposure":%s,"requested":%s', p_limit, v_exposure, p_raise_minor));
+  return holdfast.refuse_credit(p_limit, v_exposure, p_raise_minor);
 end $$;
 
 -- Locks positions in order of SKU, and refuses with every SKU of which fewer units are available than wanted; or null.
@@ -173,17 +185,4 @@ begin
       p_ats[array_position(p_skus, v_sku)]);
   end loop;
   return holdfast.success(200, format('{"ok":true,"orderId":"%s","lines":[%s]}', p_order, array_to_string(v_lines, ',')));
-end $$;
-
--- A customer's exposure in minor units: invoices awaiting payment, and what is promised or shipped but not invoiced on orders
--- that are not cancelled. Whoever raises it holds the customer's row and calls this in a later statement.
-create or replace function holdfast.exposure(p_tenant uuid, p_customer uuid) returns numeric
-language plpgsql stable security invoker as $$
-begin
-  return (select coalesce(sum(i.total_minor), 0) from public.invoice i
-          where i.tenant_id = p_tenant and i.customer_id = p_customer and i.status = 'awaiting_payment')
-       + (select coalesce(sum(l.unit_price_minor::numeric * greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced)), 0)
-          from public.wholesale_order o
-          join public.order_line l on l.tenant_id = o.tenant_id and l.order_id = o.id
-          where o.tenant_id = p_tenant and o.customer_id = p_customer and o.status <> 'cancelled');
 end $$;

@@ -19,6 +19,9 @@ begin
     when 'style' then
       select holdfast.style_document(s.tenant_id, s.id), format('"%s"', s.version) into v_document, v_etag
       from public.style s where s.tenant_id = v_tenant and s.id = v_id;
+    when 'customer' then
+      select holdfast.customer_document(c.tenant_id, c.id), format('"%s"', c.version) into v_document, v_etag
+      from public.customer c where c.tenant_id = v_tenant and c.id = v_id;
     when 'sku' then
       v_document := holdfast.sku_document(v_tenant, v_id);
     when 'invoice' then
@@ -93,4 +96,28 @@ declare
     limit v_limit + 1);
 begin
   return query select v_ids[d.ord]::text, d.document from holdfast.customer_documents(p_tenant, v_ids) d order by d.ord;
+end $$;
+
+-- Newest first. Filters, each may be null: customerId, orderId, status.
+create or replace function holdfast.page_of_invoice(p_tenant uuid, p_read jsonb) returns table (id text, document text)
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+declare
+  v_limit constant int := p_read ->> 'limit';
+  v_after constant uuid := p_read ->> 'after';
+  v_after_at constant timestamptz := (
+    select i.created_at from public.invoice i where i.tenant_id = p_tenant and i.id = v_after);
+  v_customer constant uuid := p_read ->> 'customerId';
+  v_order constant uuid := p_read ->> 'orderId';
+  v_status constant text := p_read ->> 'status';
+  v_ids constant uuid[] := array(
+    select i.id from public.invoice i
+    where i.tenant_id = p_tenant and (v_after is null or (i.created_at, i.id) < (v_after_at, v_after))
+      and (v_customer is null or i.customer_id = v_customer)
+      and (v_order is null or i.order_id = v_order)
+      and (v_status is null or i.status = v_status)
+    order by i.created_at desc, i.id desc
+    limit v_limit + 1);
+begin
+  return query
+  select v_ids[d.ord]::text, d.document from holdfast.invoice_documents(p_tenant, v_ids, false) d order by d.ord;
 end $$;

@@ -44,7 +44,16 @@ declare
   v_saved record;
   v_current record;
   v_refused holdfast.outcome;
+  v_limit bigint;
+  v_exposure_before numeric;
+  v_before jsonb;
 begin
+  if v_fields ? 'lines' then
+    -- New prices may raise the exposure. An order's customer never changes, so it may be read before locking.
+    v_limit := holdfast.lock_customer(v_tenant, (
+      select o.customer_id from public.wholesale_order o where o.tenant_id = v_tenant and o.id = v_order));
+  end if;
+  v_before := holdfast.order_fields(v_tenant, v_order, v_fields);
   update public.wholesale_order o
   set customer_po = case when v_fields ? 'customerPo' then v_fields ->> 'customerPo' else o.customer_po end,
       ship_window_start = case when v_fields ? 'shipWindowStart' then (v_fields ->> 'shipWindowStart')::date
@@ -77,7 +86,12 @@ begin
   end if;
 
   if v_fields ? 'lines' then
+    v_exposure_before := holdfast.order_exposure(v_tenant, v_order);
     v_refused := holdfast.replace_lines(v_tenant, v_order, v_fields -> 'lines');
+    if v_refused.status is null and v_limit is not null then
+      v_refused := holdfast.refuse_raise(v_tenant, v_saved.customer_id, v_limit,
+        holdfast.order_exposure(v_tenant, v_order) - v_exposure_before);
+    end if;
     if v_refused.status is not null then
       return v_refused;
     end if;
@@ -85,8 +99,56 @@ begin
   perform holdfast.emit(v_tenant, array[row('order.saved', 'wholesale_order', v_order, v_saved.event_sequence,
     v_saved.customer_id, format('{"version":%s,"changed":%s}', v_saved.version,
       (select coalesce(json_agg(name order by name), '[]') from jsonb_object_keys(v_fields) name)))::holdfast.event]);
+  perform holdfast.note_order_change(v_tenant, v_order, 'saved', p_call ->> 'actor',
+    jsonb_build_object('version', v_saved.version, 'before', v_before, 'after', holdfast.order_fields(v_tenant, v_order, v_fields)));
+  perform holdfast.end_if_shipped(v_tenant, v_order, p_call ->> 'actor');
   return holdfast.success(200, format('{"version":%s,"order":%s}', v_saved.version, holdfast.order_document(v_tenant, v_order)),
     format('"%s"', v_saved.version));
+end $$;
+
+-- The refusal of a save that raises the exposure by p_raise_minor beyond the limit, or null. It has been written already: a
+-- refusal rolls it back.
+create or replace function holdfast.refuse_raise(p_tenant uuid, p_customer uuid, p_limit bigint, p_raise_minor numeric)
+returns holdfast.outcome
+language plpgsql stable security invoker as $$
+declare
+  v_exposure numeric;
+begin
+  if p_raise_minor <= 0 then
+    return null;
+  end if;
+  v_exposure := holdfast.exposure(p_tenant, p_customer) - p_raise_minor;
+  if v_exposure + p_raise_minor <= p_limit then
+    return null;
+  end if;
+  return holdfast.refuse_credit(p_limit, v_exposure, p_raise_minor);
+end $$;
+
+-- The fields of an order that a save names, as they stand: what its history keeps. A save of lines names quantities and prices.
+create or replace function holdfast.order_fields(p_tenant uuid, p_order uuid, p_fields jsonb) returns jsonb
+language plpgsql stable security invoker as $$
+begin
+  return (
+    select coalesce(jsonb_object_agg(f.name, f.value), '{}') from (
+      select e.key as name, e.value
+      from public.wholesale_order o
+      cross join lateral jsonb_each(jsonb_build_object('customerPo', o.customer_po, 'shipWindowStart', o.ship_window_start,
+        'shipWindowEnd', o.ship_window_end, 'notes', o.notes)) e
+      where o.tenant_id = p_tenant and o.id = p_order
+      union all
+      select 'lines', (select coalesce(jsonb_agg(jsonb_build_object('skuId', l.sku_id, 'code', k.code, 'qty', l.qty,
+                         'unitPriceMinor', l.unit_price_minor) order by l.line_no, k.code), '[]')
+                       from public.order_line l join public.sku k on k.tenant_id = p_tenant and k.id = l.sku_id
+                       where l.tenant_id = p_tenant and l.order_id = p_order)) f
+    where p_fields ? f.name);
+end $$;
+
+-- Keeps what somebody did to an order, for its history.
+create or replace function holdfast.note_order_change(p_tenant uuid, p_order uuid, p_action text, p_actor text, p_details jsonb)
+returns void language plpgsql volatile security invoker as $$
+begin
+  insert into public.order_change (tenant_id, order_id, action, actor, details)
+  values (p_tenant, p_order, p_action, coalesce(p_actor, 'unknown'), p_details);
 end $$;
 
 -- Replaces the lines of an order whose row is locked; what is not sent is deleted. Nothing falls below what is allocated or
@@ -134,7 +196,7 @@ begin
                                   where o.tenant_id = p_tenant and o.order_id = p_order and o.sku_id = w.sku_id)),
     coalesce((select sum(x.qty) from public.invoice i
               join public.invoice_line x on x.tenant_id = i.tenant_id and x.invoice_id = i.id
-              where i.tenant_id = p_tenant and i.order_id = p_order and x.sku_id = w.sku_id), 0)
+              where i.tenant_id = p_tenant and i.order_id = p_order and i.status <> 'void' and x.sku_id = w.sku_id), 0)
   from (select (x.line ->> 'skuId')::uuid as sku_id, (x.line ->> 'qty')::bigint as qty,
                (x.line ->> 'unitPriceMinor')::bigint as unit_price_minor, x.ord
         from jsonb_array_elements(p_lines) with ordinality as x(line, ord)) w

@@ -45,26 +45,14 @@ begin
     where l.tenant_id = p_tenant and l.order_id = v_order and l.sku_id = d.sku_id;
     perform holdfast.shift(p_tenant, v_booking.changes, v_order, 'wholesale', 'ship', p_actor);
     perform holdfast.add_shortfall(p_tenant, v_booking.skus, v_booking.owed, v_booking.owed, v_booking.zeros, 'order.shipped');
-    perform holdfast.end_if_shipped(p_tenant, v_order);
+    perform holdfast.note_order_change(p_tenant, v_order, 'shipped', p_actor, jsonb_build_object('lines', (
+      select jsonb_agg(jsonb_build_object('skuId', k.id, 'code', k.code, 'qty', n.qty) order by k.code)
+      from unnest(v_taken.skus, v_taken.qtys) n(sku_id, qty)
+      join public.sku k on k.tenant_id = p_tenant and k.id = n.sku_id)));
+    perform holdfast.end_if_shipped(p_tenant, v_order, p_actor);
+    perform holdfast.tell_over_limit(p_tenant, v_order_row.customer_id);
   end if;
-  return row(p_tenant, nullif(concat_ws('; ', v_taken.reason, 'shipped beyond what was ordered: ' || v_booking.beyond,
-    case when v_order_row.status = 'cancelled' and v_booking.skus is not null then 'the order had been cancelled' end), ''),
+  return row(p_tenant, nullif(left(concat_ws('; ', v_taken.reason, 'shipped beyond what was ordered: ' || v_booking.beyond,
+    case when v_order_row.status = 'cancelled' and v_booking.skus is not null then 'the order had been cancelled' end), 500), ''),
     null)::holdfast.verdict;
-end $$;
-
--- Sets an open order, whose row is locked, to shipped once all its units are.
-create or replace function holdfast.end_if_shipped(p_tenant uuid, p_order uuid) returns void
-language plpgsql volatile security invoker as $$
-declare
-  v_ended record;
-begin
-  update public.wholesale_order o set status = 'shipped', event_sequence = o.event_sequence + 1
-  where o.tenant_id = p_tenant and o.id = p_order and o.status = 'open'
-    and not exists (select from public.order_line l
-                    where l.tenant_id = p_tenant and l.order_id = p_order and l.qty_shipped < l.qty)
-  returning o.version, o.event_sequence, o.customer_id into v_ended;
-  if found then
-    perform holdfast.emit(p_tenant, array[row('order.shipped', 'wholesale_order', p_order, v_ended.event_sequence,
-      v_ended.customer_id, format('{"version":%s,"changed":["status"]}', v_ended.version))::holdfast.event]);
-  end if;
 end $$;

@@ -1,5 +1,30 @@
 -- What a person must look at: exceptions of the inbox, and shortfalls.
 
+-- The first p_max bytes of anything as text, cut between characters; one byte more shows whether there is a cut. What is not
+-- UTF-8, and C1 controls, become U+FFFD byte by byte; other controls but tab and line feed become their pictures. It never fails,
+-- as convert_from does at the first wrong byte: that is only given what is UTF-8 by its octal digits in the escape format.
+create or replace function holdfast.readable(p_bytes bytea, p_max int) returns text
+language sql stable strict parallel safe as $$
+  select translate(coalesce(string_agg(
+      case when octet_length(d.part) > 1 or get_byte(d.part, 0) between 1 and 127 then convert_from(d.part, 'UTF8')
+           when get_byte(d.part, 0) = 0 then '␀' else U&'\FFFD' end, '' order by m.n), ''),
+    E'\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0d\x0e\x0f\x10\x11'
+    '\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f',
+    '␁␂␃␄␅␆␇␈␋␌␍␎␏␐␑␒␓␔␕␖␗␘␙␚␛␜␝␞␟␡')
+  from regexp_matches(
+    encode(substring(p_bytes from 1 for p_max - case
+        when octet_length(p_bytes) <= p_max or get_byte(p_bytes, p_max) & 192 <> 128 then 0
+        when get_byte(p_bytes, p_max - 1) & 192 <> 128 then 1
+        when get_byte(p_bytes, p_max - 2) & 192 <> 128 then 2
+        else 3 end), 'escape'),
+    -- ASCII, a backslash, and UTF-8 of two, three and four bytes; or else one byte.
+    '(?:[^\\]|\\\\|\\(?:302\\2[4-7]|30[3-7]\\2[0-7]|3[123][0-7]\\2[0-7])[0-7]'
+    '|\\(?:340\\2[4-7]|34[1-7]\\2[0-7]|35[0-467]\\2[0-7]|355\\2[0-3])[0-7]\\2[0-7]{2}'
+    '|\\(?:360\\2[2-7]|36[1-3]\\2[0-7]|364\\2[01])[0-7](?:\\2[0-7]{2}){2})+|\\[0-7]{3}',
+    'g') with ordinality as m(found, n)
+  cross join lateral decode(m.found[1], 'escape') as d(part)
+$$;
+
 create or replace function holdfast.exception_documents(p_tenant uuid, p_ids uuid[]) returns table (ord bigint, document text)
 language sql stable security invoker as $$
   select w.ord,
@@ -9,7 +34,7 @@ language sql stable security invoker as $$
     || format('"lastTriedAt":"%s","resolvedAt":%s,"resolvedBy":%s,"redactedAt":%s,"sizeBytes":%s,"excerpt":%s}',
       holdfast.rfc3339(e.last_tried_at), holdfast.quote(holdfast.rfc3339(e.resolved_at)), holdfast.quote(e.resolved_by),
       holdfast.quote(holdfast.rfc3339(e.redacted_at)), octet_length(e.body),
-      holdfast.quote(encode(substring(e.body from 1 for 2000), 'escape')))
+      holdfast.quote(holdfast.readable(substring(e.body from 1 for 2001), 2000)))
   from unnest(p_ids) with ordinality as w(id, ord)
   join public.inbox_exception e on e.id = w.id and e.tenant_id = p_tenant
 $$;

@@ -7,8 +7,6 @@
 
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
@@ -17,18 +15,14 @@ use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::Mutex;
 
 use crate::db::call::{Statement, first_row, send};
+use crate::db::error::{DbError, is_lost, is_retryable};
+use crate::db::run::{Run, count};
 use crate::runtime::config::{DatabaseConfig, Pooler};
 
 /// Limit for opening a connection. A request may open two (the second after a loss); both fit into [`REQUEST_TIMEOUT`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Limit for all database work of a request: below the 7 s in which 503 must be answered.
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(6_600);
 
-/// The server's limit for a statement ends this long before ours: it gives up first, and says that nothing was changed.
-const SERVER_GIVES_UP_EARLIER: Duration = Duration::from_millis(300);
-/// The role's `statement_timeout`; a message carries a limit of its own only when less time than this is left.
-const ROLE_STATEMENT_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long a request waits for its key after it lost its own connection: the server may not have noticed the loss yet, and
 /// the lost session then still holds the key's locks.
@@ -44,118 +38,6 @@ const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(500);
 type Work<C, T> = for<'c> fn(&'c mut PgConnection, &'c Run, &'c C) -> BoxFuture<'c, Result<T, DbError>>;
 
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Why database work failed.
-#[derive(Debug, thiserror::Error)]
-pub enum DbError {
-    /// A failed statement or connection.
-    #[error(transparent)]
-    Sql(#[from] sqlx::Error),
-    /// No connection in time, or no answer; nothing that could commit had been sent.
-    #[error("the database did not answer in time")]
-    Timeout,
-    /// A message that may commit was sent, and its answer is not known.
-    #[error("the outcome is not known: {0}")]
-    OutcomeUnknown(String),
-    /// The key is held, perhaps by a session that this request has lost. Only inside [`Db::run`].
-    #[error("the key is held")]
-    KeyHeld,
-}
-
-/// What a request leaves to its database work: how much time, and where to count it.
-#[derive(Debug)]
-pub struct RequestScope {
-    deadline: Instant,
-    database_micros: AtomicU64,
-}
-
-tokio::task_local! {
-    static REQUEST: Arc<RequestScope>;
-}
-
-impl RequestScope {
-    /// Of a request that begins now.
-    pub fn begin() -> Arc<Self> {
-        Arc::new(Self { deadline: Instant::now() + REQUEST_TIMEOUT, database_micros: AtomicU64::new(0) })
-    }
-
-    /// Runs a request's work in this scope.
-    pub async fn run<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
-        REQUEST.scope(self, work).await
-    }
-
-    /// Milliseconds that the request spent with the database so far, connecting included.
-    pub fn database_ms(&self) -> u64 {
-        self.database_micros.load(Ordering::Relaxed) / 1_000
-    }
-}
-
-/// One piece of work over all its attempts.
-#[derive(Debug)]
-pub(crate) struct Run {
-    deadline: Instant,
-    /// A message that may commit has been sent, and the server has not said that it failed.
-    committing: AtomicBool,
-    /// An earlier attempt ended while it was committing.
-    unknown: AtomicBool,
-    /// When an attempt lost its connection.
-    lost_at: OnceLock<Instant>,
-}
-
-impl Run {
-    fn new() -> Self {
-        let own = Instant::now() + REQUEST_TIMEOUT;
-        let deadline = REQUEST.try_with(|request| request.deadline.min(own)).unwrap_or(own);
-        Self { deadline, committing: false.into(), unknown: false.into(), lost_at: OnceLock::new() }
-    }
-
-    /// To be called before a message is sent that may commit.
-    pub(crate) fn commits(&self) {
-        self.committing.store(true, Ordering::Relaxed);
-    }
-
-    /// To be put in front of a statement inside a transaction or a message: makes the server give up before the client does,
-    /// where the role's own limit would end later than that. Empty where it would not.
-    pub(crate) fn server_limit(&self) -> String {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let limit = left.saturating_sub(SERVER_GIVES_UP_EARLIER);
-        if limit >= ROLE_STATEMENT_TIMEOUT {
-            return String::new();
-        }
-        // 0 would be no limit.
-        format!("set local statement_timeout = {}; ", limit.as_millis().max(1))
-    }
-
-    /// Whether an attempt of this run lost its connection, so that its own session may still hold the key.
-    pub(crate) fn lost_connection(&self) -> bool {
-        self.lost_at.get().is_some()
-    }
-
-    /// Notes how an attempt failed. Only what the server itself reported is known to have changed nothing.
-    fn note(&self, error: &DbError) {
-        let reported = match error {
-            DbError::KeyHeld => true,
-            DbError::Sql(sqlx::Error::Database(db)) => !db.code().is_some_and(|c| ended_session(&c)),
-            _ => false,
-        };
-        if self.committing.swap(false, Ordering::Relaxed) && !reported {
-            self.unknown.store(true, Ordering::Relaxed);
-        }
-        if matches!(error, DbError::Sql(sql) if is_lost(sql)) {
-            self.lost_at.get_or_init(Instant::now);
-        }
-    }
-
-    /// The failure of the whole run.
-    fn failed(&self, error: DbError) -> DbError {
-        let committing = self.committing.load(Ordering::Relaxed) || self.unknown.load(Ordering::Relaxed);
-        match error {
-            DbError::OutcomeUnknown(_) => error,
-            error if committing => DbError::OutcomeUnknown(error.to_string()),
-            error => error,
-        }
-    }
-}
 
 /// The sandbox's connection; opened at first use, and again after a loss.
 pub struct Db {
@@ -217,9 +99,7 @@ impl Db {
         let (begun, run) = (Instant::now(), Run::new());
         let attempts = self.attempts(&run, context, work);
         let done = tokio::time::timeout_at(run.deadline.into(), attempts).await;
-        let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        // Outside a request, as in a job, nobody counts.
-        let _ = REQUEST.try_with(|request| request.database_micros.fetch_add(took, Ordering::Relaxed));
+        count(begun.elapsed());
         done.unwrap_or(Err(DbError::Timeout)).map_err(|error| run.failed(error))
     }
 
@@ -238,6 +118,19 @@ impl Db {
     pub async fn send(&self, message: String) -> Result<Vec<PgRow>, DbError> {
         self.run(&message, |connection, run, message| {
             Box::pin(async move { Ok(send(connection, format!("{}{message}", run.server_limit())).await?) })
+        })
+        .await
+    }
+
+    /// As [`Db::send`], for a message that changes something and can be repeated: an answer that is lost is then an unknown
+    /// outcome.
+    pub(crate) async fn commit(&self, message: String) -> Result<Vec<PgRow>, DbError> {
+        self.run(&message, |connection, run, message| {
+            Box::pin(async move {
+                let message = format!("{}{message}", run.server_limit());
+                run.commits();
+                Ok(send(connection, message).await?)
+            })
         })
         .await
     }
@@ -338,51 +231,4 @@ async fn check_liveness(mut connection: PgConnection) -> Option<PgConnection> {
         Ok(Ok(_)) => Some(connection),
         _ => None,
     }
-}
-
-/// Whether the connection failed and not the statement. The transaction may or may not have committed.
-pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
-        // cannot_connect_now, idle_session_timeout. 25006, read-only transaction: after a failover this session is on a
-        // standby; a new one finds the primary.
-        sqlx::Error::Database(db) => db
-            .code()
-            .is_some_and(|c| ended_session(&c) || matches!(c.as_ref(), "57P03" | "57P05" | "25006")),
-        _ => false,
-    }
-}
-
-/// Whether the session was ended at a moment that is not known, so perhaps after a commit: admin_shutdown, crash_shutdown;
-/// class 08, connection exceptions.
-fn ended_session(code: &str) -> bool {
-    matches!(code, "57P01" | "57P02") || code.starts_with("08")
-}
-
-impl DbError {
-    /// The server's error code, for logs.
-    pub(crate) fn sqlstate(&self) -> Option<String> {
-        match self {
-            Self::Sql(sqlx::Error::Database(db)) => db.code().map(|code| code.into_owned()),
-            _ => None,
-        }
-    }
-}
-
-/// Deadlock, serialization failure, or a key that another transaction has just recorded.
-fn is_retryable(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Database(db)
-        if matches!(db.code().as_deref(), Some("40P01" | "40001")) || db.constraint() == Some("idempotency_key_pkey"))
-}
-
-/// Whether the database is too busy or not reachable, to be answered with 503; otherwise the statement is at fault.
-pub(crate) fn is_unavailable(error: &sqlx::Error) -> bool {
-    is_lost(error)
-        || is_retryable(error)
-        || matches!(error, sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut)
-        // query_canceled (statement_timeout), lock_not_available, idle_in_transaction_session_timeout,
-        // transaction_timeout; class 53: insufficient resources.
-        || matches!(error, sqlx::Error::Database(db) if db.code().is_some_and(|c| {
-            matches!(c.as_ref(), "57014" | "55P03" | "25P03" | "25P04") || c.starts_with("53")
-        }))
 }

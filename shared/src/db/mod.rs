@@ -5,3 +5,5 @@
 
 pub mod call;
 pub mod connection;
+pub mod error;
+pub mod run;

@@ -17,7 +17,8 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::db::call::Statement;
-use crate::db::connection::{Db, DbError};
+use crate::db::connection::Db;
+use crate::db::error::DbError;
 
 /// The terms of a lease.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,8 @@ use sqlx::Row;
 use uuid::Uuid;
 
 use crate::db::call::Statement;
-use crate::db::connection::{Db, DbError};
+use crate::db::connection::Db;
+use crate::db::error::DbError;
 
 /// Limit of the column `last_error`.
 const LAST_ERROR_MAX_CHARS: usize = 2000;

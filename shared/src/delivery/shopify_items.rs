@@ -4,7 +4,8 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::db::call::Statement;
-use crate::db::connection::{Db, DbError};
+use crate::db::connection::Db;
+use crate::db::error::DbError;
 
 /// The inventory item of one SKU at one shop.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 //! (`migrations/functions`), not here.
 //! May touch: nothing, except that `reads` pings the database. Makes statements; `idempotency` and `http::query` send them.
 
+pub mod customers;
 pub mod invoices;
 pub mod orders;
 pub mod reads;

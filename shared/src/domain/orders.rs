@@ -28,6 +28,7 @@ pub fn read_save(body: &Value) -> Result<(OrderFields, Option<i64>), Vec<BodyErr
         if fields.has("lines") {
             read_lines(&mut fields, 0, false, &mut written, &mut errors);
         }
+        fields.needs_a_change(&written, &mut errors);
         fields.finish(&mut errors);
     }
     if errors.is_empty() { Ok((OrderFields(written), base_version)) } else { Err(errors) }
@@ -116,7 +117,12 @@ pub fn create(fields: &OrderFields) -> Statement {
     Statement::new("holdfast.create_order", json!({"fields": fields.0}))
 }
 
-/// Releases everything that is allocated to an order and closes it: 200; 404, 409.
+/// Ends a part-shipped order: what it holds is released, what was not shipped is dropped: 200; 404, 409, 412.
+pub fn close(order_id: Uuid) -> Statement {
+    Statement::new("holdfast.close_order", json!({"orderId": order_id}))
+}
+
+/// Releases everything that is allocated to an order and cancels it: 200; 404, 409, 412.
 pub fn cancel(order_id: Uuid) -> Statement {
     Statement::new("holdfast.cancel_order", json!({"orderId": order_id}))
 }

@@ -2,12 +2,14 @@
 //! by `migrations/functions/5_domain/documents.sql`.
 
 use serde_json::json;
+use uuid::Uuid;
 
-use crate::db::connection::{Db, DbError};
+use crate::db::connection::Db;
 use crate::http::problem::Problem;
 use crate::http::query::{Parameters, Query};
 
 const ORDER_STATUSES: [&str; 3] = ["open", "cancelled", "shipped"];
+const INVOICE_STATUSES: [&str; 4] = ["awaiting_payment", "paid", "refunded", "void"];
 
 /// `GET /orders?q=&status=&customerId=`, newest first; `q` is a part of the order number, the customer's PO or the customer's
 /// name, in any case.
@@ -35,7 +37,28 @@ fn searched(table: &'static str, query: &[(String, String)]) -> Result<Query, Pr
     parameters.finish(Query::list(table, &page, filters))
 }
 
+/// `GET /orders/{orderId}/history`, oldest first; its ids are no UUIDs.
+pub fn order_history(order_id: Uuid, query: &[(String, String)]) -> Result<Query, Problem> {
+    let mut parameters = Parameters::new(query);
+    let page = parameters.page_by("must be the id of an item", |text| {
+        (text.len() <= 40 && text.is_ascii()).then(|| text.to_owned())
+    });
+    let argument = json!({"orderId": order_id, "limit": page.limit, "after": page.after});
+    parameters.finish(Query::about_order("holdfast.order_history", argument))
+}
+
+/// `GET /invoices?customerId=&orderId=&status=`, newest first.
+pub fn invoices(query: &[(String, String)]) -> Result<Query, Problem> {
+    let mut parameters = Parameters::new(query);
+    let page = parameters.page();
+    let filters = json!({"customerId": parameters.uuid("customerId"), "orderId": parameters.uuid("orderId"),
+        "status": parameters.one_of("status", &INVOICE_STATUSES)});
+    parameters.finish(Query::list("invoice", &page, filters))
+}
+
+
 /// Succeeds if the database answers; fails within 7 s if it does not.
-pub async fn health(db: &Db) -> Result<(), DbError> {
-    db.send("select 1".into()).await.map(|_| ())
+pub async fn health(db: &Db) -> Result<(), Problem> {
+    db.send("select 1".into()).await?;
+    Ok(())
 }

@@ -20,8 +20,31 @@ pub struct Line {
     pub qty: i64,
 }
 
+/// An allocate request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// As sent.
+    pub lines: Vec<Line>,
+    /// Allocate what there is, instead of all lines or none.
+    pub partial: bool,
+}
+
+/// Reads `{"skuId","qty"}` or `{"lines":[{"skuId","qty"}, …]}`, each with `"partial"`?, or returns every mistake.
+pub fn read_allocation(body: &Value) -> Result<Allocation, Vec<BodyError>> {
+    let mut partial = false;
+    let lines = read(body, |fields, errors| partial = fields.optional_bool("partial", errors).unwrap_or(false))?;
+    Ok(Allocation { lines, partial })
+}
+
 /// Reads `{"skuId","qty"}` or `{"lines":[{"skuId","qty"}, …]}`, or returns every mistake.
 pub fn read_lines(body: &Value) -> Result<Vec<Line>, Vec<BodyError>> {
+    read(body, |_, _| ())
+}
+
+fn read(
+    body: &Value,
+    read_more: impl FnOnce(&mut Fields<'_>, &mut Vec<BodyError>),
+) -> Result<Vec<Line>, Vec<BodyError>> {
     let mut errors = Vec::new();
     let mut lines = Vec::new();
     if let Some(mut fields) = Fields::open(body, "", &mut errors) {
@@ -37,6 +60,7 @@ pub fn read_lines(body: &Value) -> Result<Vec<Line>, Vec<BodyError>> {
         } else {
             lines.extend(read_line(&mut fields, &mut errors));
         }
+        read_more(&mut fields, &mut errors);
         fields.finish(&mut errors);
     }
     if errors.is_empty() { Ok(lines) } else { Err(errors) }
@@ -49,13 +73,17 @@ fn read_line(fields: &mut Fields<'_>, errors: &mut Vec<BodyError>) -> Option<Lin
 }
 
 /// Allocates stock to an order in the single-statement variant (`once_fused`): 200; 404, 409, 422.
-pub fn allocate(order_id: Uuid, lines: &[Line]) -> Statement {
-    Statement::new("holdfast.allocate", json!({"orderId": order_id, "lines": lines}))
+pub fn allocate(order_id: Uuid, allocation: &Allocation) -> Statement {
+    Statement::new("holdfast.allocate", argument(order_id, allocation))
 }
 
 /// As [`allocate`], in the multi-statement variant (`once`).
-pub fn promise(order_id: Uuid, lines: &[Line]) -> Statement {
-    Statement::new("holdfast.promise_lines", json!({"orderId": order_id, "lines": lines}))
+pub fn promise(order_id: Uuid, allocation: &Allocation) -> Statement {
+    Statement::new("holdfast.promise_lines", argument(order_id, allocation))
+}
+
+fn argument(order_id: Uuid, allocation: &Allocation) -> Value {
+    json!({"orderId": order_id, "lines": allocation.lines, "partial": allocation.partial})
 }
 
 /// Releases allocated stock: 200; 404, 409, 422.

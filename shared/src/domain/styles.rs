@@ -24,6 +24,7 @@ pub fn read_save(body: &Value) -> Result<(StyleFields, Option<i64>), Vec<BodyErr
                 written.insert(name.into(), price_minor.into());
             }
         }
+        fields.needs_a_change(&written, &mut errors);
         fields.finish(&mut errors);
     }
     if errors.is_empty() { Ok((StyleFields(written), base_version)) } else { Err(errors) }

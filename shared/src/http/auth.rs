@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::db::call::Statement;
-use crate::db::connection::{Db, DbError};
+use crate::db::connection::Db;
+use crate::db::error::DbError;
 use crate::http::event::Incoming;
 use crate::http::fields::uuid;
 use crate::http::jwt::JwtVerifier;
@@ -36,6 +37,8 @@ pub enum Scope {
     OrdersRead,
     /// Operate the outbox and its destinations.
     OutboxAdmin,
+    /// Change customers' limits and holds, void invoices, book payments.
+    CreditWrite,
 }
 
 impl Scope {
@@ -45,6 +48,7 @@ impl Scope {
             Self::OrdersWrite => "orders:write",
             Self::OrdersRead => "orders:read",
             Self::OutboxAdmin => "outbox:admin",
+            Self::CreditWrite => "credit:write",
         }
     }
 }

@@ -141,6 +141,38 @@ impl<'v> Fields<'v> {
         fits.then_some(found)
     }
 
+    /// A boolean that may be absent; null is a mistake.
+    pub fn optional_bool(&mut self, name: &'static str, errors: &mut Vec<BodyError>) -> Option<bool> {
+        let found = self.optional(name)?;
+        if !found.is_boolean() {
+            self.wrong(name, "must be true or false", errors);
+        }
+        found.as_bool()
+    }
+
+    /// A required text that is not blank.
+    pub fn text(
+        &mut self,
+        name: &'static str,
+        max_chars: usize,
+        errors: &mut Vec<BodyError>,
+    ) -> Option<&'v str> {
+        let found = self.required(name, errors)?;
+        let text = found.as_str().filter(|text| !text.trim().is_empty() && text.chars().count() <= max_chars);
+        if text.is_none() {
+            self.wrong(name, format!("must be a string of 1 to {max_chars} characters"), errors);
+        }
+        text
+    }
+
+    /// Notes a save that names no field: it would only make a new version.
+    pub fn needs_a_change(&self, written: &Map<String, Value>, errors: &mut Vec<BodyError>) {
+        let unknown = self.members.keys().any(|name| !self.known.contains(&name.as_str()));
+        if written.is_empty() && errors.is_empty() && !unknown {
+            errors.push(BodyError { path: self.path.clone(), message: "must name a field to save".into() });
+        }
+    }
+
     /// Notes every member that was not read as a mistake.
     pub fn finish(self, errors: &mut Vec<BodyError>) {
         for name in self.members.keys().filter(|name| !self.known.contains(&name.as_str())) {

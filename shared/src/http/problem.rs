@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::db::connection::{DbError, is_unavailable};
+use crate::db::error::{DbError, is_unavailable};
 use crate::http::json::BodyError;
 
 /// An RFC 9457 problem document.

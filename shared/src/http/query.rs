@@ -39,6 +39,11 @@ impl Query {
         Self { not_found, ..Self::new("holdfast.read_one", json!({"kind": kind, "id": id})) }
     }
 
+    /// As [`Query::new`], about an order.
+    pub(crate) fn about_order(function: &'static str, argument: Value) -> Self {
+        Self { not_found: Problem::order_not_found, ..Self::new(function, argument) }
+    }
+
     /// Reads a page of a list, named by its table: `{"list","limit","after", …filters}`.
     pub(crate) fn list(table: &'static str, page: &Page, filters: Value) -> Self {
         let mut query = Self::new("holdfast.list", filters);
@@ -70,9 +75,9 @@ impl Query {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    limit: u16,
+    pub(crate) limit: u16,
     /// The id of the previous page's last item.
-    after: Option<String>,
+    pub(crate) after: Option<String>,
 }
 
 /// The parameters of one request. Those that were not read before [`Parameters::finish`] are unknown parameters.

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use sqlx::Row;
 
 use crate::db::call::Statement;
-use crate::db::connection::{Db, DbError, RequestScope};
+use crate::db::connection::Db;
+use crate::db::error::DbError;
+use crate::db::run::RequestScope;
 use crate::http::auth::{Auth, Caller};
 use crate::http::event::{Answer, Incoming, MAX_BODY_BYTES, respond};
 use crate::http::json::{BodyError, parse};

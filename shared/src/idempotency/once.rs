@@ -17,7 +17,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
 use crate::db::call::{Outcome, Statement, first_row, outcome, send};
-use crate::db::connection::{Db, DbError, Run};
+use crate::db::connection::Db;
+use crate::db::error::DbError;
+use crate::db::run::Run;
 use crate::http::auth::Caller;
 use crate::http::event::Answer;
 use crate::http::json::{BodyError, fingerprint};

@@ -19,7 +19,7 @@ use crate::http::query::{Parameters, Query};
 use crate::idempotency::endpoint::Parsed;
 
 /// Event types that a destination may subscribe to; `*` stands for all.
-pub const EVENT_TYPES: [&str; 15] = [
+pub const EVENT_TYPES: [&str; 19] = [
     "order.created",
     "order.saved",
     "order.cancelled",
@@ -28,9 +28,13 @@ pub const EVENT_TYPES: [&str; 15] = [
     "order.line_released",
     "style.saved",
     "sku.ats_changed",
+    "customer.saved",
+    "customer.over_limit",
     "invoice.created",
     "invoice.paid",
+    "invoice.reopened",
     "invoice.refunded",
+    "invoice.voided",
     "inventory.shortfall",
     "inbox.exception",
     "destination.disabled",

@@ -17,6 +17,7 @@ use sqlx::Row;
 
 use crate::db::call::{Statement, first_row, json_literal};
 use crate::db::connection::Db;
+use crate::db::run::RequestScope;
 use crate::http::event::{Answer, Incoming, respond};
 use crate::http::problem::Problem;
 use crate::http::route::{Route, dispatch};
@@ -27,6 +28,8 @@ use crate::webhooks::{shopify, stripe, threepl};
 
 /// Work that is cut off either rolls back, or has committed and makes the redelivery a duplicate.
 const DEADLINE: Duration = Duration::from_millis(6_600);
+/// What is left for the answer when the database's time is up.
+const AFTER_THE_DATABASE: Duration = Duration::from_millis(200);
 
 /// The state that every webhook function needs.
 pub struct Receiver {
@@ -34,7 +37,7 @@ pub struct Receiver {
     pub db: Db,
     /// The clock for signed timestamps.
     pub now: fn() -> Timestamp,
-    /// Limit for a delivery; after it 503.
+    /// Limit for the database work of a delivery; after it 503.
     pub deadline: Duration,
 }
 
@@ -63,8 +66,10 @@ impl Receiver {
         incoming: &Incoming,
         work: impl Future<Output = Result<Answer, Problem>>,
     ) -> Response<Body> {
-        let result =
-            tokio::time::timeout(self.deadline, work).await.unwrap_or_else(|_| Err(Problem::unavailable()));
+        let scope = RequestScope::begin_within(self.deadline);
+        let result = tokio::time::timeout(self.deadline + AFTER_THE_DATABASE, scope.clone().run(work))
+            .await
+            .unwrap_or_else(|_| Err(Problem::outcome_unknown()));
         let (status, error) = match &result {
             Ok(answer) => (answer.status, None),
             Err(problem) => (problem.status, Some(problem.error)),
@@ -84,12 +89,12 @@ impl Receiver {
         Ok(Secrets::base64(secret.as_deref().unwrap_or_default()))
     }
 
-    /// Processes a delivery in one message and one commit: 200 as [`received`]; 503, 500 of the database, which changed nothing.
+    /// Processes a delivery in one message and one commit: 200 as [`received`]; 503, 500 of the database.
     pub async fn receive(&self, delivery: &Delivery<'_>) -> Result<Answer, Problem> {
         // The raw body is a second argument, since inside the jsonb argument it would be encoded twice.
         let (argument, body) = (json_literal(&delivery.to_json()), hex::encode(delivery.body));
-        let row =
-            first_row(self.db.send(format!("select holdfast.receive({argument}, '\\x{body}')")).await?)?;
+        let message = format!("select holdfast.receive({argument}, '\\x{body}')");
+        let row = first_row(self.db.commit(message).await?)?;
         let verdict: &str = row.try_get("receive")?;
         tracing::info!(provider = delivery.provider, topic = %delivery.reading.topic, verdict, "webhook");
         Ok(received(verdict == "duplicate"))

@@ -5,6 +5,7 @@
 //! May touch: only `inbox` touches the database, by `holdfast.receive` and the lookup of a 3PL's secret.
 
 pub mod inbox;
+mod members;
 pub mod reading;
 pub mod shopify;
 pub mod signature;

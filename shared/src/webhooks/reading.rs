@@ -1,8 +1,13 @@
-//! The common part of reading webhook bodies.
+//! The common part of reading webhook bodies: what a body means, and the values that all senders write.
 //!
-//! Promises: only members that are used are required; 64-bit ids keep all digits; the reason why a body cannot be read does
-//! not quote the body, which may hold personal data.
+//! Promises: 64-bit ids keep all digits; what is read as a [`Text`] or an [`Id`] can be stored; a fault does not quote the
+//! body, which may hold personal data.
 
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -10,7 +15,7 @@ use uuid::Uuid;
 pub(super) const MAX_TEXT: usize = 255;
 const MAX_FAULT_CHARS: usize = 500;
 /// Units of one line of a webhook; senders write 0 for a line that was removed.
-pub(super) const LINE_QTY_RANGE: std::ops::RangeInclusive<i64> = 0..=1_000_000;
+const LINE_QTY_RANGE: std::ops::RangeInclusive<i64> = 0..=1_000_000;
 
 /// A body that was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,28 +71,38 @@ pub(super) fn is_storable(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_TEXT && !text.contains('\0')
 }
 
-/// Why a text of the command cannot be stored. Recursion is safe: our own readers build commands, so they are not deep.
+/// Why a text of the command cannot be stored; most are refused where they are read. Recursion is safe: our own readers build
+/// commands, so they are not deep.
 fn storage_fault(command: &Value) -> Option<&'static str> {
     match command {
-        Value::String(text) if text.contains('\0') => Some("it has U+0000 in a text that is needed"),
-        Value::String(text) if text.len() > MAX_TEXT => Some("it has an id or a code of more than 255 bytes"),
+        Value::String(text) if text.contains('\0') => Some("a text that is needed holds U+0000"),
+        Value::String(text) if text.len() > MAX_TEXT => Some("an id that is needed is longer than 255 bytes"),
         Value::Array(items) => items.iter().find_map(storage_fault),
         Value::Object(members) => members.values().find_map(storage_fault),
         _ => None,
     }
 }
 
-/// An id that the sender writes as a string or as a 64-bit integer.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+/// Refuses a quantity that no line has; `place` names it in the sender's terms.
+pub(super) fn check_qty(qty: i64, place: impl FnOnce() -> String) -> Result<(), String> {
+    if LINE_QTY_RANGE.contains(&qty) {
+        Ok(())
+    } else {
+        Err(format!("{} is not between 0 and 1,000,000", place()))
+    }
+}
+
+/// An id that the sender writes as a text or as a 64-bit integer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Id(pub String);
 
-impl<'de> serde::Deserialize<'de> for Id {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdVisitor;
+        impl Visitor<'_> for IdVisitor {
             type Value = Id;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an id: a string or an integer of 64 bits")
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an id: a whole number, or a text of 1 to 255 bytes without U+0000")
             }
             fn visit_u64<E>(self, id: u64) -> Result<Id, E> {
                 Ok(Id(id.to_string()))
@@ -95,21 +110,61 @@ impl<'de> serde::Deserialize<'de> for Id {
             fn visit_i64<E>(self, id: i64) -> Result<Id, E> {
                 Ok(Id(id.to_string()))
             }
-            fn visit_str<E: serde::de::Error>(self, id: &str) -> Result<Id, E> {
-                if id.is_empty() { Err(E::invalid_length(0, &self)) } else { Ok(Id(id.to_owned())) }
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<Id, E> {
+                let id = is_storable(id).then(|| Id(id.to_owned()));
+                id.ok_or_else(|| E::invalid_value(Unexpected::Other("text"), &self))
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(IdVisitor)
     }
 }
 
-/// Reads the members of `T`; others are skipped at any depth in constant memory. The error is a reason for an operator, which
-/// is also sent in an event and therefore quotes nothing of the body.
-pub(super) fn read_members<'b, T: serde::Deserialize<'b>>(body: &'b [u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|error| {
-        let message = error.to_string();
-        // serde_json quotes the unexpected value before ", expected".
-        let unquoted = message.rfind(", expected ").map_or(message.as_str(), |comma| &message[comma + 2..]);
-        format!("it cannot be read: {unquoted}")
-    })
+/// A text that can be stored; it may be empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Text(pub String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = Text;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text of at most 255 bytes without U+0000")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+        let stored = (text.is_empty() || is_storable(text)).then(|| Text(text.to_owned()));
+        stored.ok_or_else(|| E::invalid_value(Unexpected::Other("text"), &self))
+    }
+}
+
+/// The id of another object, which the sender writes alone or, expanded, as that object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reference(pub Text);
+
+impl<'de> Deserialize<'de> for Reference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Expanded {
+            id: Text,
+        }
+        struct ReferenceVisitor;
+        impl<'de> Visitor<'de> for ReferenceVisitor {
+            type Value = Reference;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an id or an object that has one")
+            }
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<Reference, E> {
+                TextVisitor.visit_str(id).map(Reference)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Reference, A::Error> {
+                Expanded::deserialize(MapAccessDeserializer::new(object)).map(|object| Reference(object.id))
+            }
+        }
+        deserializer.deserialize_any(ReferenceVisitor)
+    }
 }

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::webhooks::reading::{Id, LINE_QTY_RANGE, Meaning, read_members};
+use crate::webhooks::members::read_members;
+use crate::webhooks::reading::{Id, Meaning, Text, check_qty};
 
 /// Lines of one order or refund; Shopify's own limit is 500.
 const MAX_LINES: usize = 1_000;
@@ -27,7 +28,7 @@ struct Order {
 struct LineItem {
     id: Id,
     #[serde(default)]
-    sku: Option<String>,
+    sku: Option<Text>,
     #[serde(default)]
     variant_id: Option<Id>,
     quantity: i64,
@@ -73,9 +74,9 @@ struct DataSubject {
     #[serde(default)]
     id: Option<Id>,
     #[serde(default)]
-    email: Option<String>,
+    email: Option<Text>,
     #[serde(default)]
-    phone: Option<String>,
+    phone: Option<Text>,
 }
 
 /// Reads a body; `topic` is the header `X-Shopify-Topic`.
@@ -93,24 +94,17 @@ pub fn read(topic: &str, body: &[u8]) -> Meaning {
     meaning.unwrap_or_else(Meaning::Unreadable)
 }
 
-fn check_qty(what: &str, id: &Id, qty: i64) -> Result<(), String> {
-    if LINE_QTY_RANGE.contains(&qty) {
-        Ok(())
-    } else {
-        Err(format!("{what} {} has the quantity {qty}; allowed are 0 … 1,000,000", id.0))
+/// `place` names the lines in the sender's terms.
+fn check_refund_lines(lines: &[RefundLine], place: &str) -> Result<(), String> {
+    if lines.len() > MAX_LINES {
+        return Err(format!("{place} holds more than {MAX_LINES} lines"));
     }
-}
-
-fn check_refund_lines<'r>(lines: impl Iterator<Item = &'r RefundLine> + Clone) -> Result<(), String> {
-    if lines.clone().count() > MAX_LINES {
-        return Err(format!("it refunds more than {MAX_LINES} lines"));
-    }
-    lines.clone().try_for_each(|line| {
-        check_qty("refund line", &line.id, line.quantity)?;
+    lines.iter().enumerate().try_for_each(|(n, line)| {
+        check_qty(line.quantity, || format!("{place}[{n}].quantity"))?;
         if RESTOCK_TYPES.contains(&line.restock_type.as_str()) {
             Ok(())
         } else {
-            Err(format!("refund line {} has an unknown restock_type", line.id.0))
+            Err(format!("{place}[{n}].restock_type is not one of {}", RESTOCK_TYPES.join(", ")))
         }
     })
 }
@@ -118,23 +112,28 @@ fn check_refund_lines<'r>(lines: impl Iterator<Item = &'r RefundLine> + Clone) -
 /// A cancelled order's refunds are processed with it; refunds in the bodies of other topics have their own events.
 fn order_command(topic: &str, mut order: Order) -> Result<Meaning, String> {
     if order.line_items.len() > MAX_LINES {
-        return Err(format!("it has more than {MAX_LINES} lines"));
+        return Err(format!("line_items holds more than {MAX_LINES} lines"));
     }
-    for line in &order.line_items {
-        check_qty("line item", &line.id, line.quantity)?;
+    for (n, line) in order.line_items.iter().enumerate() {
+        check_qty(line.quantity, || format!("line_items[{n}].quantity"))?;
     }
     if topic != "orders/cancelled" {
         order.refunds.clear();
     }
-    check_refund_lines(order.refunds.iter().flat_map(|refund| &refund.refund_line_items))?;
+    for (n, refund) in order.refunds.iter().enumerate() {
+        check_refund_lines(&refund.refund_line_items, &format!("refunds[{n}].refund_line_items"))?;
+    }
     let lines: Vec<Value> =
         order.refunds.iter().flat_map(|refund| &refund.refund_line_items).map(|line| json!(line)).collect();
+    if lines.len() > MAX_LINES {
+        return Err(format!("refunds holds more than {MAX_LINES} lines"));
+    }
     Ok(Meaning::Command(json!({"do": topic, "orderId": order.id, "refundLines": lines,
         "customerId": order.customer.as_ref().and_then(|customer| customer.id.as_ref()), "order": order})))
 }
 
 fn refund_command(topic: &str, refund: Refund) -> Result<Meaning, String> {
-    check_refund_lines(refund.refund_line_items.iter())?;
+    check_refund_lines(&refund.refund_line_items, "refund_line_items")?;
     Ok(Meaning::Command(json!({"do": topic, "orderId": refund.order_id,
         "refundLines": refund.refund_line_items, "order": refund})))
 }
@@ -142,8 +141,8 @@ fn refund_command(topic: &str, refund: Refund) -> Result<Meaning, String> {
 fn redact(request: PrivacyRequest) -> Meaning {
     let customer = request.customer;
     let (id, email, phone) = customer.map_or((None, None, None), |c| (c.id, c.email, c.phone));
-    let traces: Vec<String> =
-        [email, phone].into_iter().flatten().filter(|trace| !trace.is_empty()).collect();
+    let traces: Vec<Text> =
+        [email, phone].into_iter().flatten().filter(|trace| !trace.0.is_empty()).collect();
     Meaning::Command(json!({"do": "customers/redact", "customerId": id, "orderIds": request.orders_to_redact,
         "traces": traces}))
 }

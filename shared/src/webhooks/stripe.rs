@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::http::fields::uuid;
-use crate::webhooks::reading::{Meaning, Reading, read_members};
+use crate::webhooks::members::read_members;
+use crate::webhooks::reading::{Meaning, Reading, Reference, Text};
 
 /// An event with the parts of its envelope that we use.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,22 +37,6 @@ struct Data<T> {
     object: T,
 }
 
-/// An id, or the object itself if the account expands it.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Reference {
-    Id(String),
-    Object { id: String },
-}
-
-impl Reference {
-    fn into_id(self) -> String {
-        match self {
-            Self::Id(id) | Self::Object { id } => id,
-        }
-    }
-}
-
 #[derive(Default, Deserialize)]
 struct Metadata {
     #[serde(default)]
@@ -66,8 +51,8 @@ struct AnyObject {
 
 #[derive(Deserialize)]
 struct Payment {
-    id: String,
-    currency: String,
+    id: Text,
+    currency: Text,
     #[serde(default)]
     amount_received: i64,
     #[serde(default)]
@@ -76,8 +61,8 @@ struct Payment {
 
 #[derive(Deserialize)]
 struct Failure {
-    id: String,
-    currency: String,
+    id: Text,
+    currency: Text,
     #[serde(default)]
     amount: i64,
     #[serde(default)]
@@ -91,14 +76,14 @@ struct Failure {
 #[derive(Deserialize)]
 struct PaymentError {
     #[serde(default)]
-    charge: Option<String>,
+    charge: Option<Text>,
 }
 
 #[derive(Deserialize)]
 struct Charge {
-    id: String,
+    id: Text,
     #[serde(default)]
-    currency: Option<String>,
+    currency: Option<Text>,
     #[serde(default)]
     amount: Option<i64>,
     #[serde(default)]
@@ -113,8 +98,8 @@ struct Charge {
 
 #[derive(Deserialize)]
 struct Dispute {
-    id: String,
-    currency: String,
+    id: Text,
+    currency: Text,
     amount: i64,
     #[serde(default)]
     payment_intent: Option<Reference>,
@@ -164,13 +149,13 @@ fn unreadable(why: String, body: &[u8]) -> Meaning {
 /// The invoice that the metadata names; `None` if the account uses the payment for something else.
 fn invoice_id(metadata: Option<Metadata>) -> Result<Option<String>, String> {
     let named = metadata.unwrap_or_default().invoice_id;
-    let id = named.map(|id| uuid(&id).ok_or("metadata.invoice_id is not the id of an invoice"));
+    let id = named.map(|id| uuid(&id).ok_or("data.object.metadata.invoice_id is not the id of an invoice"));
     Ok(id.transpose()?.map(|id| id.to_string()))
 }
 
 /// Stripe never sends negative amounts.
-fn not_negative(amount: i64) -> Result<i64, String> {
-    if amount < 0 { Err(format!("it has the amount {amount}")) } else { Ok(amount) }
+fn not_negative(amount: i64, member: &str) -> Result<i64, String> {
+    if amount < 0 { Err(format!("data.object.{member} is negative")) } else { Ok(amount) }
 }
 
 fn with_invoice(metadata: Option<Metadata>, mut command: Value) -> Result<Meaning, String> {
@@ -180,8 +165,9 @@ fn with_invoice(metadata: Option<Metadata>, mut command: Value) -> Result<Meanin
 }
 
 fn payment(intent: Payment) -> Result<Meaning, String> {
+    let amount = not_negative(intent.amount_received, "amount_received")?;
     let command = json!({"do": "payment", "paymentIntent": intent.id, "reference": intent.id,
-        "amountMinor": not_negative(intent.amount_received)?, "currency": intent.currency.to_uppercase()});
+        "amountMinor": amount, "currency": intent.currency.0.to_uppercase()});
     with_invoice(intent.metadata, command)
 }
 
@@ -190,10 +176,10 @@ fn failure(intent: Failure, event_id: &str) -> Result<Meaning, String> {
     let charge = intent
         .last_payment_error
         .and_then(|error| error.charge)
-        .or(intent.latest_charge.map(Reference::into_id));
-    let reference = charge.unwrap_or_else(|| event_id.to_owned());
+        .or(intent.latest_charge.map(|charge| charge.0));
+    let reference = charge.map_or_else(|| event_id.to_owned(), |charge| charge.0);
     let command = json!({"do": "failure", "paymentIntent": intent.id, "reference": reference,
-        "amountMinor": not_negative(intent.amount)?, "currency": intent.currency.to_uppercase()});
+        "amountMinor": not_negative(intent.amount, "amount")?, "currency": intent.currency.0.to_uppercase()});
     with_invoice(intent.metadata, command)
 }
 
@@ -203,7 +189,7 @@ fn with_invoice_or_intent(
     intent: Option<Reference>,
     mut command: Value,
 ) -> Result<Meaning, String> {
-    let (invoice, intent) = (invoice_id(metadata)?, intent.map(Reference::into_id));
+    let (invoice, intent) = (invoice_id(metadata)?, intent.map(|intent| intent.0));
     if invoice.is_none() && intent.is_none() {
         return Ok(Meaning::Nothing);
     }
@@ -216,20 +202,21 @@ fn with_invoice_or_intent(
 /// amount and currency if they are given.
 fn refund(charge: Charge) -> Result<Meaning, String> {
     let so_far = charge.amount_refunded.or(if charge.refunded { charge.amount } else { None });
-    let so_far = so_far.map(not_negative).transpose()?;
+    let so_far = so_far.map(|so_far| not_negative(so_far, "amount_refunded")).transpose()?;
     let full =
         charge.refunded || charge.amount.is_some_and(|amount| so_far.is_some_and(|so_far| so_far >= amount));
     if so_far.is_none() && !full {
-        return Err("it does not say how much was refunded".into());
+        return Err("data.object.amount_refunded is missing".into());
     }
-    let reference = format!("{}:{}", charge.id, so_far.map_or("all".into(), |so_far| so_far.to_string()));
+    let reference = format!("{}:{}", charge.id.0, so_far.map_or("all".into(), |so_far| so_far.to_string()));
     let command = json!({"do": "refund", "reference": reference, "amountMinor": so_far,
-        "currency": charge.currency.map(|currency| currency.to_uppercase()), "full": full});
+        "currency": charge.currency.map(|currency| currency.0.to_uppercase()), "full": full});
     with_invoice_or_intent(charge.metadata, charge.payment_intent, command)
 }
 
 fn dispute(dispute: Dispute) -> Result<Meaning, String> {
-    let command = json!({"do": "dispute", "reference": dispute.id, "amountMinor": not_negative(dispute.amount)?,
-        "currency": dispute.currency.to_uppercase()});
+    let amount = not_negative(dispute.amount, "amount")?;
+    let command = json!({"do": "dispute", "reference": dispute.id, "amountMinor": amount,
+        "currency": dispute.currency.0.to_uppercase()});
     with_invoice_or_intent(dispute.metadata, dispute.payment_intent, command)
 }

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::fields::uuid;
-use crate::webhooks::reading::{Id, LINE_QTY_RANGE, Meaning, Reading, read_members};
+use crate::webhooks::members::read_members;
+use crate::webhooks::reading::{Id, Meaning, Reading, Text, check_qty};
 
 /// Lines of one document: far more than a truck holds, and few enough to be booked within a second.
 const MAX_LINES: usize = 5_000;
@@ -40,7 +41,7 @@ struct Lines {
 #[serde(rename_all = "camelCase")]
 struct Line {
     line_id: Id,
-    sku: String,
+    sku: Text,
     qty: i64,
 }
 
@@ -63,7 +64,7 @@ pub fn read(body: &[u8]) -> Reading {
 /// A line's id is unique within `documentId`: the ASN; the receipt, or its ASN if it has no id; the shipment, or its order.
 fn command(topic: &str, body: &[u8], lines: Vec<Line>) -> Result<Meaning, String> {
     let notice: Notice = read_members(body)?;
-    let needed = |id: Option<Id>, name: &str| id.ok_or_else(|| format!("it has no {name}"));
+    let needed = |id: Option<Id>, name: &str| id.ok_or_else(|| format!("{name} is missing"));
     let mut command = json!({"do": topic, "closed": notice.closed.unwrap_or(false)});
     if topic == "order.shipped" {
         let order = needed(notice.order_id, "orderId")?;
@@ -78,13 +79,10 @@ fn command(topic: &str, body: &[u8], lines: Vec<Line>) -> Result<Meaning, String
         command["documentId"] = json!(document);
     }
     if lines.len() > MAX_LINES {
-        return Err(format!("it has more than {MAX_LINES} lines"));
+        return Err(format!("lines holds more than {MAX_LINES} lines"));
     }
-    if let Some(line) = lines.iter().find(|line| !LINE_QTY_RANGE.contains(&line.qty)) {
-        return Err(format!(
-            "line {} has the quantity {}; allowed are 0 … 1,000,000",
-            line.line_id.0, line.qty
-        ));
+    for (n, line) in lines.iter().enumerate() {
+        check_qty(line.qty, || format!("lines[{n}].qty"))?;
     }
     let lines = lines.iter().filter(|line| line.qty > 0);
     command["lines"] =

@@ -9,6 +9,7 @@ mod ledgers;
 mod migrations;
 mod row_security;
 mod statements;
+mod webhook_faults;
 
 use testing::case;
 

@@ -141,7 +141,6 @@ async fn the_app_role_writes_nothing_for_another_tenant_and_rewrites_no_ledger()
                values ('{tenant}', gen_random_uuid(), 'sku', '{sku}', 99, 'x', '{{}}', now())"
         ),
         "update sku_position set tenant_id = gen_random_uuid()".into(),
-        "update customer set credit_limit_minor = null".into(),
         "update allocation_ledger set actor = 'x'".into(),
         "delete from allocation_ledger".into(),
         "truncate allocation_ledger".into(),
@@ -165,6 +164,7 @@ async fn the_app_role_writes_nothing_for_another_tenant_and_rewrites_no_ledger()
         format!("update sku_position set allocated = 0 where sku_id = '{sku}'"),
         format!("update order_line set qty_allocated = 0 where order_id = '{order}'"),
         format!("update wholesale_order set event_sequence = 0 where id = '{order}'"),
+        format!("update customer set credit_limit_minor = null where tenant_id = '{tenant}'"),
     ] {
         let done = app.execute(sqlx::raw_sql(AssertSqlSafe(sql.clone()))).await.unwrap();
         assert_eq!(done.rows_affected(), 0, "{sql}");

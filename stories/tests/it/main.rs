@@ -3,9 +3,17 @@
 
 mod all_writers;
 mod any_history;
+mod billing;
+mod books;
 mod connections;
+mod credit;
+mod desk;
+mod history;
+mod life;
 mod lock_order;
 mod outcome;
+mod partial;
+mod partial_model;
 mod preconditions;
 mod wire;
 

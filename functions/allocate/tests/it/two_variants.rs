@@ -17,8 +17,8 @@ async fn multi_statement(endpoint: &Endpoint, event: &Event) -> Reply {
     let route = &allocate::ROUTES[0];
     let request = Matched { incoming: &incoming, access: route.access, pattern: route.pattern };
     let work = async {
-        let (call, lines) = endpoint.mutation(&request, stock::read_lines).await?;
-        once(&endpoint.db, &call, stock::promise(request.id("orderId")?, &lines)).await
+        let (call, allocation) = endpoint.matched_mutation(&request, stock::read_allocation).await?;
+        once(&endpoint.db, &call, stock::promise(request.id("orderId")?, &allocation)).await
     };
     Reply::from(endpoint.respond(&incoming, work).await)
 }

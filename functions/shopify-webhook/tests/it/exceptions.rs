@@ -177,6 +177,57 @@ async fn exceptions_are_listed_newest_first_page_by_page() {
 }
 
 #[tokio::test]
+async fn an_excerpt_shows_text_as_it_is_and_anything_else_without_failing() {
+    let (shop, webhook) = open(Seed::default()).await;
+    // ä is C3 A4, € is E2 82 AC, U+1F600 is F0 9F 98 80. The cut is after 2,000 bytes.
+    let cut =
+        |before: usize, last: &str| format!("{}{last}{}", "x".repeat(before), "x".repeat(9)).into_bytes();
+    let bodies: [(Vec<u8>, String); 13] = [
+        (
+            "Zoë says \"ä€\u{1f600}\" \\303\\244 \\u00e4".into(),
+            "Zoë says \"ä€\u{1f600}\" \\303\\244 \\u00e4".into(),
+        ),
+        (b"\0\x01\t\n\r\x1b[31m\x7f".into(), "␀␁\t\n␍␛[31m␡".into()),
+        (b"Zo\xeb, Zo\xc3\xab".into(), "Zo\u{fffd}, Zoë".into()),
+        (b"\xc2\x85\xc0\x80\xed\xa0\x80".into(), "\u{fffd}".repeat(7)),
+        (vec![0xff; 3_000], "\u{fffd}".repeat(2_000)),
+        ("ä".repeat(1_500).into(), "ä".repeat(1_000)),
+        (cut(1_998, "ä"), "x".repeat(1_998) + "ä"),
+        (cut(1_999, "ä"), "x".repeat(1_999)),
+        (cut(1_998, "€"), "x".repeat(1_998)),
+        (cut(1_999, "€"), "x".repeat(1_999)),
+        (cut(1_996, "\u{1f600}"), "x".repeat(1_996) + "\u{1f600}"),
+        (cut(1_997, "\u{1f600}"), "x".repeat(1_997)),
+        (cut(1_998, "\u{1f600}"), "x".repeat(1_998)),
+    ];
+    for (n, (body, _)) in bodies.iter().enumerate() {
+        send(&webhook, &signed(DOMAIN, &format!("w{n}"), "orders/create", body)).await;
+    }
+    let page = list(&shop, "/admin/exceptions?limit=200").await.json();
+    let items = page["items"].as_array().unwrap();
+    assert_eq!(items.len(), bodies.len());
+    for (n, (body, excerpt)) in bodies.iter().enumerate() {
+        let item = items.iter().find(|item| item["eventId"] == format!("w{n}")).unwrap();
+        assert_eq!((&item["excerpt"], &item["sizeBytes"]), (&json!(excerpt), &json!(body.len())), "w{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_where_an_object_belongs_is_kept_whole_and_takes_nothing() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let mut body = order(1, &[(11, 0, 2), (12, 0, 1)]);
+    body["line_items"][1] = json!([12, "SKU-0001", 1, 1]);
+    took(&webhook, "1", "orders/create", &body).await;
+    took(&webhook, "2", "orders/create", &json!([1, [], [], null])).await;
+    assert_eq!(positions(&shop).await, "6 0");
+    let kept = "select string_agg(concat_ws(' ', convert_from(body, 'UTF8'), reason), '; ' order by event_id) from inbox_exception";
+    assert_eq!(
+        text(&shop, kept).await,
+        format!("{body} line_items[1] is not an object; [1,[],[],null] the body is not an object")
+    );
+}
+
+#[tokio::test]
 async fn what_an_unknown_shop_sent_is_kept_and_becomes_its_tenants_when_it_is_known() {
     let (shop, webhook) = open(Seed::default()).await;
     let body = order(1, &[(11, 0, 2)]).to_string();

@@ -22,7 +22,7 @@ fn refund_of(sku: usize, id: i64, of: i64, qty: i64, how: &str) -> (&'static str
 }
 
 const STORIES: [Story; 5] = [
-    // Wanted: 5 − 2 + 3 − 1.
+    // Wanted: 5 - 2 + 3 - 1.
     (
         "some are cancelled",
         |sku| {

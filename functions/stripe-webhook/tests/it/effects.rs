@@ -60,6 +60,7 @@ async fn what_does_not_fit_is_kept_whole_and_told() {
         (with("text", "amount_received", json!("5000")), true),
         (with("fraction", "amount_received", json!(5_000.5)), true),
         (with("huge", "amount_received", json!(1e30)), true),
+        (with("list", "metadata", json!([invoice])), false),
     ];
     for (event, _) in &wrong {
         let reply = tell(&webhook, event).await;
@@ -220,10 +221,11 @@ async fn hostile_bodies_are_kept_or_read_and_never_break_a_sandbox() {
     let invoice = invoice(&shop).await;
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let closed = br#"{"id":"evt_n","type":"x","a":""#.to_vec();
-    let bodies: [Vec<u8>; 8] = [
+    let bodies: [Vec<u8>; 9] = [
         b"".to_vec(),
         b"null".to_vec(),
         b"[]".to_vec(),
+        br#"["evt_1","payment_intent.succeeded",null]"#.to_vec(),
         deep.clone().into_bytes(),
         "[".repeat(100_000).into_bytes(),
         closed,
@@ -236,7 +238,8 @@ async fn hostile_bodies_are_kept_or_read_and_never_break_a_sandbox() {
         assert_eq!(send(&webhook, &signed(body)).await.json(), duplicate(), "named after its bytes");
     }
     assert_eq!(shop.db.count("inbox_exception where body = ''").await, 1);
-    assert_eq!(shop.db.count("inbox_exception").await, 8);
+    assert_eq!(shop.db.count("inbox_exception").await, 9);
+    assert_eq!(shop.db.count("inbox_exception where reason = 'the body is not an object'").await, 5);
     // Members that are not used may have any value.
     let event = succeeded("evt_1", "pi_1", invoice, 5_000).to_string();
     let around = format!(r#"{{"deep":{deep},"lone":"\ud800","nul":"\u0000","big":1e999999,{}"#, &event[1..]);

@@ -64,7 +64,14 @@ async fn a_refund_that_names_its_invoice_need_not_wait_for_the_payment() {
     assert_eq!(text(&shop, lines.into()).await, "refund 5000 USD, payment 5000 USD");
     assert_eq!(shop.db.count("invoice where paid_at is not null").await, 1);
     let events = "select string_agg(event_type, ' ' order by id) from outbox";
-    assert_eq!(text(&shop, events.into()).await, "invoice.refunded");
+    assert_eq!(text(&shop, events.into()).await, "invoice.refunded invoice.paid");
+    // Under another id the payment is no news.
+    tell(&webhook, &succeeded("evt_3", "pi_1", invoice, 5_000)).await;
+    assert_eq!(text(&shop, events.into()).await, "invoice.refunded invoice.paid");
+    let payload = text(&shop, "select payload from outbox where event_type = 'invoice.paid'".into()).await;
+    let told: Value = serde_json::from_str(&payload).unwrap();
+    assert_eq!(told["data"], json!({"totalMinor": 5_000, "currency": "USD"}));
+    assert_eq!(told["aggregate"]["sequence"], json!(2));
     assert_eq!(reasons(&shop).await, "");
 }
 

@@ -137,6 +137,21 @@ async fn an_unknown_sku_is_kept_and_the_known_ones_beside_it_count() {
 }
 
 #[tokio::test]
+async fn a_list_where_an_object_belongs_is_kept_whole_and_books_nothing() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let line = json!({"type": "asn.created", "asnId": "A", "lines": [{"lineId": "1", "sku": "SKU-0001", "qty": 4}, ["2", "SKU-0001", 4]]});
+    for (id, body) in [("1", &line), ("2", &json!(["asn.created"]))] {
+        took(&webhook, id, body).await;
+    }
+    assert_eq!(positions(&shop).await, "6 0 0");
+    let kept = "select string_agg(concat_ws(' ', convert_from(body, 'UTF8'), reason), '; ' order by event_id) from inbox_exception";
+    assert_eq!(
+        text(&shop, kept).await,
+        format!(r#"{line} lines[1] is not an object; ["asn.created"] the body is not an object"#)
+    );
+}
+
+#[tokio::test]
 async fn a_person_retries_what_can_be_done_and_has_seen_what_cannot() {
     let (shop, webhook) = open(Seed { skus: 2, ..Seed::default() }).await;
     took(&webhook, "1", &announced("A", &[("1", 0, 10)])).await;

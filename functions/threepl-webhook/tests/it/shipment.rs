@@ -68,6 +68,18 @@ async fn what_leaves_beyond_what_was_held_is_gone_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_reason_for_many_lines_stays_short() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let mut event = shipped(&shop, 0, "S1", &[("1", 0, 9)]);
+    let unknown =
+        (0..100).map(|n| json!({"lineId": format!("u{n}"), "sku": format!("NO-SUCH-{n}"), "qty": 1}));
+    event["lines"].as_array_mut().unwrap().extend(unknown);
+    took(&webhook, "1", &event).await;
+    assert_eq!(positions(&shop).await, "0 0 0");
+    assert_eq!(shop.db.count("inbox_exception where char_length(reason) = 500").await, 1);
+}
+
+#[tokio::test]
 async fn a_cancelled_order_that_was_shipped_is_shipped_and_before_a_person() {
     let (shop, webhook) = open(Seed::default()).await;
     shop.db.execute("update wholesale_order set status = 'cancelled'").await;
