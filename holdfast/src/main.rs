@@ -8,8 +8,8 @@ use holdfast::{admin, migrate};
 
 /// Sets up a Holdfast database: migrates it and administers its tenants.
 ///
-/// `admin` prints its results to standard output as JSON, one object per line. An error is one line on standard error. The
-/// exit status is 0 on success, 1 if the operation failed and 2 for wrong arguments.
+/// `admin` prints its results to standard output as JSON, one object per line. Errors go to standard error: one line if the
+/// operation failed (exit status 1), a few for wrong arguments (exit status 2).
 #[derive(Parser)]
 #[command(name = "holdfast", version, after_help = AFTER_HELP)]
 struct Cli {

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use lambda_http::{Body, Request, Response};
 use serde_json::{Value, json};
+use shared::http::serve::HttpEvent;
 
 /// Builds an event as API Gateway does: header names in lower case, repeated headers joined with a comma.
 #[derive(Clone, Debug)]
@@ -134,9 +135,9 @@ impl Event {
         })
     }
 
-    /// The request that `lambda_http` makes of it for a handler.
+    /// The request that a deployed function makes of it for its handler.
     pub fn request(&self) -> Request {
-        lambda_http::request::from_str(&self.to_json().to_string()).unwrap()
+        serde_json::from_value::<HttpEvent>(self.to_json()).unwrap().into_request()
     }
 }
 

@@ -1,14 +1,12 @@
 //! Wiring: configuration, connection, run.
 
 use console::Console;
-use lambda_http::{Error, Request, service_fn};
+use lambda_http::Error;
+use shared::http::serve;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     shared::runtime::telemetry::init();
     let console = Console::cold_start().await?;
-    lambda_http::run(service_fn(async |request: Request| {
-        Ok::<_, Error>(console::handle(&console, request).await)
-    }))
-    .await
+    serve::run(async |request| console::handle(&console, request).await).await
 }

@@ -1,14 +1,12 @@
 //! Wiring: configuration, connection, run.
 
-use lambda_http::{Error, Request, service_fn};
+use lambda_http::Error;
+use shared::http::serve;
 use shared::idempotency::endpoint::Endpoint;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     shared::runtime::telemetry::init();
     let endpoint = Endpoint::cold_start().await?;
-    lambda_http::run(service_fn(async |request: Request| {
-        Ok::<_, Error>(order_save::handle(&endpoint, request).await)
-    }))
-    .await
+    serve::run(async |request| order_save::handle(&endpoint, request).await).await
 }

@@ -20,7 +20,7 @@ pub struct Args {
     /// What the file holds.
     #[arg(value_enum)]
     what: What,
-    /// The CSV file. Its header line names the columns, in any order.
+    /// The CSV file, in UTF-8 and separated by commas. Its header line names the columns, in any order.
     file: PathBuf,
 }
 

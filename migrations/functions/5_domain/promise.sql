@@ -143,7 +143,8 @@ language plpgsql stable security invoker as $$
 declare
   v_exposure constant numeric := holdfast.exposure(p_tenant, p_customer);
 begin
-  if v_exposure + p_raise_minor <= p_limit then
+  -- What adds nothing passes, also where the customer is over its limit already.
+  if p_raise_minor <= 0 or v_exposure + p_raise_minor <= p_limit then
     return null;
   end if;
   return holdfast.refuse_credit(p_limit, v_exposure, p_raise_minor);

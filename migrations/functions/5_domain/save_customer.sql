@@ -11,6 +11,10 @@ declare
   v_saved record;
   v_saved_by text;
 begin
+  if v_fields ? 'creditLimitMinor' then
+    -- Waits for promises that run without a limit: they count.
+    perform pg_advisory_xact_lock(holdfast.lock_class_customer(), uuid_hash(v_customer));
+  end if;
   update public.customer c
   set name = coalesce(v_fields ->> 'name', c.name), on_hold = coalesce((v_fields ->> 'onHold')::boolean, c.on_hold),
       credit_limit_minor = case when v_fields ? 'creditLimitMinor' then (v_fields ->> 'creditLimitMinor')::bigint

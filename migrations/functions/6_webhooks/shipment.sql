@@ -13,8 +13,7 @@ begin
     return row(p_tenant, 'there is no such order', null)::holdfast.verdict;
   end if;
   -- Shipped units that were not allocated raise the exposure.
-  perform from public.customer c
-  where c.tenant_id = p_tenant and c.id = v_order_row.customer_id and c.credit_limit_minor is not null for no key update;
+  perform holdfast.lock_customer(p_tenant, v_order_row.customer_id);
   select o.customer_id, o.status into v_order_row from public.wholesale_order o
   where o.tenant_id = p_tenant and o.id = v_order for no key update;
   select t.skus, t.qtys, t.reason into v_taken from holdfast.take_lines(p_tenant, p_account, 'order.shipped', p_command) t;

@@ -11,8 +11,9 @@ declare
   v_charge constant text := p_command ->> 'charge';
   v_invoice public.invoice;
   v_reason text;
-  v_is_new boolean;
+  v_news text;
   v_keys text[];
+  v_for_nobody constant text := current_setting('app.inbox_of_nobody', true);
 begin
   if v_charge <> p_command ->> 'paymentIntent' then
     perform pg_advisory_xact_lock(hashtextextended('holdfast/payment_intent/' || v_charge, 0));
@@ -26,22 +27,25 @@ begin
     return row(p_tenant, v_reason, null)::holdfast.verdict;
   end if;
   v_keys := holdfast.news_of_stripe(p_tenant, p_command);
-  case v_do
-    when 'payment' then v_is_new := holdfast.note_stripe_payment(v_invoice, p_command);
-    when 'failure' then v_is_new := holdfast.note_in_ledger(v_invoice, p_command, p_actor);
-    when 'dispute' then
-      perform holdfast.note_in_ledger(v_invoice, p_command, p_actor);
-      v_is_new := holdfast.note_stripe_return(v_invoice, p_command);
-    else v_is_new := holdfast.note_stripe_return(v_invoice, p_command);
-  end case;
+  v_news := case v_do
+    when 'payment' then holdfast.note_stripe_payment(v_invoice, p_command)
+    when 'failure' then holdfast.note_in_ledger(v_invoice, p_command, p_actor)
+    else holdfast.note_stripe_return(v_invoice, p_command) end;
+  if v_news is null then
+    return row(p_tenant, null, null)::holdfast.verdict;
+  elsif v_do = 'dispute' then
+    perform holdfast.note_in_ledger(v_invoice, p_command, p_actor);
+  end if;
   perform holdfast.book_stripe(p_tenant, v_invoice.id, p_actor);
   perform holdfast.refresh_invoice(p_tenant, v_invoice.id);
-  if v_is_new then
+  if v_news = 'new' then
     v_reason := holdfast.concern_of_stripe(v_invoice, p_command);
   end if;
   perform holdfast.wake_exceptions(p_tenant, 'stripe', 'payment_intent:' || k.key,
     jsonb_build_object('invoiceId', v_invoice.id), true, p_actor)
   from unnest(v_keys) as k(key);
+  -- This may be one that was woken itself, by a loop that goes on.
+  perform set_config('app.inbox_of_nobody', coalesce(v_for_nobody, ''), true);
   return row(p_tenant, v_reason, null)::holdfast.verdict;
 end $$;
 
@@ -139,18 +143,18 @@ begin
 end $$;
 
 -- A line of what moves no money: once per fact.
-create or replace function holdfast.note_in_ledger(p_invoice public.invoice, p_command jsonb, p_actor text) returns boolean
+create or replace function holdfast.note_in_ledger(p_invoice public.invoice, p_command jsonb, p_actor text) returns text
 language plpgsql volatile security invoker as $$
 begin
   insert into public.payment_ledger (tenant_id, invoice_id, kind, reference, payment_intent, amount_minor, currency, actor)
   values (p_invoice.tenant_id, p_invoice.id, p_command ->> 'do', p_command ->> 'reference', p_command ->> 'paymentIntent',
     (p_command ->> 'amountMinor')::bigint, p_command ->> 'currency', p_actor)
   on conflict do nothing;
-  return found;
+  return case when found then 'new' end;
 end $$;
 
--- Notes a payment. Whether it is new.
-create or replace function holdfast.note_stripe_payment(p_invoice public.invoice, p_command jsonb) returns boolean
+-- Notes a payment: new, changed, or null where all of it was known.
+create or replace function holdfast.note_stripe_payment(p_invoice public.invoice, p_command jsonb) returns text
 language plpgsql volatile security invoker as $$
 declare
   v_id constant text := p_command ->> 'paymentIntent';
@@ -159,9 +163,10 @@ declare
     where r.tenant_id = p_invoice.tenant_id and r.intent = v_id and r.charge is not null order by r.charge limit 1));
   v_source constant int := coalesce((p_command ->> 'source')::int, 1);
   v_amount constant bigint := p_command ->> 'amountMinor';
-  v_is_new constant boolean := not exists (
-    select from public.stripe_payment p where p.tenant_id = p_invoice.tenant_id and p.id = v_id);
+  v_known public.stripe_payment;
+  v_now public.stripe_payment;
 begin
+  select p.* into v_known from public.stripe_payment p where p.tenant_id = p_invoice.tenant_id and p.id = v_id;
   insert into public.stripe_payment as p (tenant_id, invoice_id, id, own_id, charge, source, amount_minor, currency)
   values (p_invoice.tenant_id, p_invoice.id, v_id, coalesce((p_command ->> 'ownId')::boolean, false), v_charge, v_source, v_amount,
     p_command ->> 'currency')
@@ -170,28 +175,31 @@ begin
       amount_minor = case when excluded.source < p.source then excluded.amount_minor
                           when excluded.source = p.source then greatest(p.amount_minor, excluded.amount_minor)
                           else p.amount_minor end,
-      currency = case when excluded.source < p.source then excluded.currency else p.currency end;
+      currency = case when excluded.source < p.source then excluded.currency else p.currency end
+  returning p.* into v_now;
   update public.stripe_return r set invoice_id = p_invoice.id
   where r.tenant_id = p_invoice.tenant_id and r.invoice_id <> p_invoice.id and (r.intent = v_id or r.charge in (v_id, v_charge));
-  return v_is_new;
+  return case when v_known.id is null then 'new' when v_known is distinct from v_now then 'changed' end;
 end $$;
 
 -- Notes a refund, a charge's running total of them or a dispute; what was told later counts, and a refund that failed stays so.
--- Whether it is new, or a dispute's new state.
-create or replace function holdfast.note_stripe_return(p_invoice public.invoice, p_command jsonb) returns boolean
+-- New (a dispute's new state too), changed, or null where all of it was known.
+create or replace function holdfast.note_stripe_return(p_invoice public.invoice, p_command jsonb) returns text
 language plpgsql volatile security invoker as $$
 declare
   v_told public.stripe_return := holdfast.read_stripe_return(p_invoice, p_command);
   v_known public.stripe_return;
   v_is_later boolean;
+  v_names_charge boolean;
 begin
   update public.stripe_payment p set charge = v_told.charge
   where p.tenant_id = v_told.tenant_id and p.id = v_told.intent and p.charge is null and v_told.charge is not null;
+  v_names_charge := found;
   select r.* into v_known from public.stripe_return r
   where r.tenant_id = v_told.tenant_id and r.kind = v_told.kind and r.id = v_told.id;
   if not found then
     insert into public.stripe_return select v_told.*;
-    return true;
+    return 'new';
   end if;
   v_is_later := case v_told.kind
     when 'refund' then v_told.status = 'failed' and (v_known.status <> 'failed' or v_told.told_at < v_known.told_at)
@@ -207,7 +215,10 @@ begin
       told_at = case when v_is_later then v_told.told_at else r.told_at end,
       written_at = case when v_is_later then v_told.written_at else r.written_at end
   where r.tenant_id = v_told.tenant_id and r.kind = v_told.kind and r.id = v_told.id;
-  return v_told.kind = 'dispute' and v_is_later and v_told.status <> v_known.status;
+  return case
+    when v_is_later and v_told.kind = 'dispute' and v_told.status <> v_known.status then 'new'
+    when v_is_later or v_names_charge or v_known.intent is null and v_told.intent is not null
+      or v_known.charge is null and v_told.charge is not null then 'changed' end;
 end $$;
 
 -- Commands that were kept before 0012 have no status; their refunds are running totals, named <charge>:<total>.
@@ -261,8 +272,8 @@ language sql stable security invoker as $$
 $$;
 
 -- What each payment of an invoice has brought, and what of it was returned. Where the refunds of a charge that are known by id, less
--- those that failed, reach its newest running total, they decide; else that total does, less what failed after it. A payment
--- returns at most what it brought.
+-- those that failed, reach its newest running total, they decide; else that total does, less what failed after it (and at least
+-- what is known by id). A payment returns at most what it brought.
 create or replace function holdfast.money_of_stripe(p_tenant uuid, p_invoice uuid)
 returns table (payment text, currency text, paid bigint, refunded bigint, refund text, lost bigint, dispute text)
 language sql stable security invoker as $$
@@ -285,9 +296,7 @@ language sql stable security invoker as $$
       (array_agg(t.return_id order by t.written_at desc) filter (where t.kind = 'dispute'))[1] as dispute
     from told t group by t.id, t.currency, t.paid
   ), refunded as (
-    select s.*, least(s.paid, case when s.refunds >= s.total then s.refunds else greatest(0, s.total - s.failed_since) end)
-      as refunded
-    from summed s
+    select s.*, least(s.paid, greatest(s.refunds, s.total - s.failed_since)) as refunded from summed s
   )
   select r.id, r.currency, r.paid, r.refunded::bigint, r.refund, least(r.paid - r.refunded, r.lost)::bigint, r.dispute
   from refunded r

@@ -4,7 +4,7 @@
 //! Webhooks) under an unchanging message id; it ends within its time limit, connecting included; redirects are failures
 //! and never followed; only addresses that [`Guard`] admits are called.
 //! Relies on: the caller, which holds the lease and plans the next attempt.
-//! Does not promise that a partner has done nothing when its answer broke off or came late: the event is sent again.
+//! Does not promise that a partner has done nothing when no 2xx came in time: the event is sent again.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -15,11 +15,17 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
 
+use tokio::time::{Instant, timeout, timeout_at};
+
 use crate::delivery::address::{Guard, GuardedResolver};
 use crate::delivery::outbox::Claimed;
 
-/// The rest of an answer is not read.
+/// The rest of an answer's body is not read.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
+/// hyper takes 100 by default. An answer with more than this is none, whatever its status.
+const ANSWER_MAX_HEADERS: usize = 1000;
+/// Longest wait for the body of a 2xx, which nobody needs: it is read so that the connection can be used again.
+const BODY_OF_2XX: Duration = Duration::from_secs(1);
 /// The part of an answer that is kept as the row's error.
 const EXCERPT_MAX_CHARS: usize = 1000;
 /// A partner's `Retry-After` delays a row by no more than this.
@@ -30,7 +36,7 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 /// The result of an attempt; an error is a text for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// A complete 2xx answer.
+    /// A 2xx, whatever became of its body.
     Delivered,
     /// A failure that may pass.
     Failed {
@@ -50,7 +56,7 @@ pub enum Attempt {
         /// The pause.
         wait: Duration,
     },
-    /// No connection, no answer in time, or an incomplete one.
+    /// No connection, no answer in time, or one that is not 2xx and incomplete.
     NoAnswer(String),
     /// Nothing was sent: no valid secret or address.
     Unsendable(String),
@@ -82,6 +88,7 @@ impl Sender {
             .retry(reqwest::retry::never())
             .no_proxy()
             .pool_idle_timeout(IDLE_CONNECTION)
+            .http1_max_headers(ANSWER_MAX_HEADERS)
             .user_agent(concat!("Holdfast/", env!("CARGO_PKG_VERSION")))
             .build()?;
         Ok(Self { client, guard, timeout })
@@ -93,54 +100,85 @@ impl Sender {
             Ok(headers) => headers,
             Err(error) => return Attempt::Unsendable(error),
         };
-        self.within(async {
-            match self.post(&message.url, headers, message.payload.clone()).await {
-                Ok(answer) => classify(&answer, now),
-                Err(attempt) => attempt,
-            }
-        })
-        .await
+        let deadline = Instant::now() + self.timeout;
+        let answer = match self.send(&message.url, headers, message.payload.clone(), deadline).await {
+            Ok(answer) => answer,
+            Err(attempt) => return attempt,
+        };
+        if answer.status().is_success() {
+            let _ = timeout_at(deadline.min(Instant::now() + BODY_OF_2XX), read(answer)).await;
+            return Attempt::Delivered;
+        }
+        match self.rest(answer, deadline).await {
+            Ok(answer) => classify(&answer, now),
+            Err(attempt) => attempt,
+        }
     }
 
     /// Gives `work` the time limit of an attempt.
     pub async fn within(&self, work: impl Future<Output = Attempt>) -> Attempt {
-        tokio::time::timeout(self.timeout, work)
-            .await
-            .unwrap_or_else(|_| Attempt::NoAnswer(format!("no whole answer within {:?}", self.timeout)))
+        timeout(self.timeout, work).await.unwrap_or_else(|_| Attempt::NoAnswer(self.too_late()))
     }
 
-    /// One request and its answer, of which at most [`ANSWER_MAX_BYTES`] are read.
+    /// One request and its whole answer.
     pub(crate) async fn post(
         &self,
         url: &str,
         headers: HeaderMap,
         body: String,
     ) -> Result<PartnerAnswer, Attempt> {
+        let deadline = Instant::now() + self.timeout;
+        let answer = self.send(url, headers, body, deadline).await?;
+        self.rest(answer, deadline).await
+    }
+
+    /// One request and the head of its answer.
+    async fn send(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: String,
+        deadline: Instant,
+    ) -> Result<reqwest::Response, Attempt> {
         // The resolver does not see an address literal, since nobody looks it up: it is checked here.
         let url = self
             .guard
             .url(url)
             .map_err(|error| Attempt::Unsendable(format!("the destination's address {error}")))?;
-        let mut answer = match self.client.post(url).headers(headers).body(body).send().await {
-            Ok(answer) => answer,
-            Err(error) if error.is_builder() => return Err(Attempt::Unsendable(chain(error))),
-            Err(error) => return Err(Attempt::NoAnswer(chain(error))),
-        };
-        let mut body = Vec::new();
-        while body.len() < ANSWER_MAX_BYTES {
-            match answer.chunk().await {
-                Ok(Some(chunk)) => {
-                    body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_MAX_BYTES - body.len())]);
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    let error = format!("HTTP {}, then {}", answer.status(), chain(error));
-                    return Err(Attempt::NoAnswer(error));
-                }
-            }
+        let sent = timeout_at(deadline, self.client.post(url).headers(headers).body(body).send());
+        match sent.await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) if error.is_builder() => Err(Attempt::Unsendable(chain(error))),
+            Ok(Err(error)) => Err(Attempt::NoAnswer(chain(error))),
+            Err(_) => Err(Attempt::NoAnswer(self.too_late())),
         }
-        Ok(PartnerAnswer { status: answer.status(), headers: answer.headers().clone(), body })
     }
+
+    /// The answer with its body, which must arrive whole.
+    async fn rest(&self, answer: reqwest::Response, deadline: Instant) -> Result<PartnerAnswer, Attempt> {
+        let status = answer.status();
+        let broken = match timeout_at(deadline, read(answer)).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => chain(error),
+            Err(_) => self.too_late(),
+        };
+        Err(Attempt::NoAnswer(format!("HTTP {status}, then {broken}")))
+    }
+
+    fn too_late(&self) -> String {
+        format!("no whole answer within {:?}", self.timeout)
+    }
+}
+
+/// Reads the body, of which [`ANSWER_MAX_BYTES`] are kept and no more are asked for.
+async fn read(mut answer: reqwest::Response) -> Result<PartnerAnswer, reqwest::Error> {
+    let mut body = Vec::new();
+    while body.len() < ANSWER_MAX_BYTES
+        && let Some(chunk) = answer.chunk().await?
+    {
+        body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_MAX_BYTES - body.len())]);
+    }
+    Ok(PartnerAnswer { status: answer.status(), headers: answer.headers().clone(), body })
 }
 
 /// A partner's answer to one request.

@@ -101,7 +101,7 @@ fn read_lines(
         lines.push(json!({"skuId": sku_id, "qty": qty, "unitPriceMinor": price}));
     }
     if total_minor > i128::from(MAX_SAFE_INTEGER) {
-        fields.wrong("lines", "the order's total would pass 2^53−1 minor units", errors);
+        fields.wrong("lines", "the order's total would pass 2^53-1 minor units", errors);
     }
     written.insert("lines".into(), lines.into());
 }

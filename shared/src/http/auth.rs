@@ -1,10 +1,10 @@
 //! Authentication: the JWT of a UI user, or a partner's API key.
 //!
-//! Promises: a credential gives a tenant, a user and scopes, or 401. A JWT needs no database round trip; an API key needs
-//! one every 30 s, so a revocation takes effect within that time.
+//! Promises: a credential gives a tenant, a user and scopes, or 401. A JWT needs no database round trip; an API key needs one
+//! every 30 s, so a revocation takes effect within that time; one that does not exist needs one every 5 s, however often it
+//! is sent.
 //! Does not promise that the user still exists: the claim or the read checks that.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -21,12 +21,16 @@ use crate::http::event::Incoming;
 use crate::http::fields::uuid;
 use crate::http::jwt::JwtVerifier;
 use crate::http::problem::Problem;
+use crate::http::recent::Recent;
 use crate::runtime::config::{AuthConfig, ConfigError};
+use crate::runtime::request_log;
 
-/// How long a lookup is cached; a revocation must take effect within 60 s.
-const API_KEY_CACHE_SECS: u64 = 30;
-/// Bounds the cache's memory; a sandbox sees fewer distinct keys than this in [`API_KEY_CACHE_SECS`].
-const API_KEY_CACHE_MAX: usize = 10_000;
+/// How long a key is known; a revocation must take effect within 60 s.
+const KNOWN_FOR: Duration = Duration::from_secs(30);
+/// How long a key is known not to exist. One that was issued a moment after it was tried works after this time.
+const UNKNOWN_FOR: Duration = Duration::from_secs(5);
+/// Bounds the memory of each cache.
+const API_KEYS_MAX: usize = 10_000;
 
 /// A permission of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,17 +81,31 @@ impl Caller {
 }
 
 #[derive(Clone)]
-struct CachedKey {
+struct ApiKey {
     caller: Caller,
     expires_at: Option<Timestamp>,
-    /// Wall-clock time: a monotonic clock may stop while the sandbox is frozen, and revocations would go unseen.
-    looked_up_at: SystemTime,
 }
 
-impl CachedKey {
-    /// Whether it is still valid. It is not if the clock was set back.
-    fn is_recent(&self, now: SystemTime) -> bool {
-        now.duration_since(self.looked_up_at).is_ok_and(|age| age < Duration::from_secs(API_KEY_CACHE_SECS))
+/// What look-ups of API keys found, by the key's hash.
+struct ApiKeys {
+    known: Recent<ApiKey>,
+    unknown: Recent<()>,
+}
+
+impl ApiKeys {
+    /// `Some(None)`: it does not exist. `None`: it must be looked up.
+    fn get(&self, hash: &[u8; 32], now: SystemTime) -> Option<Option<ApiKey>> {
+        match self.known.get(hash, now) {
+            Some(key) => Some(Some(key)),
+            None => self.unknown.get(hash, now).map(|()| None),
+        }
+    }
+
+    fn put(&mut self, hash: [u8; 32], found: Option<ApiKey>, now: SystemTime) {
+        match found {
+            Some(key) => self.known.put(hash, key, now),
+            None => self.unknown.put(hash, (), now),
+        }
     }
 }
 
@@ -96,7 +114,7 @@ pub struct Auth {
     jwt: JwtVerifier,
     tenant_claim: String,
     scope_claim: String,
-    api_keys: Mutex<HashMap<[u8; 32], CachedKey>>,
+    api_keys: Mutex<ApiKeys>,
 }
 
 impl Auth {
@@ -106,18 +124,23 @@ impl Auth {
             jwt: JwtVerifier::new(config)?,
             tenant_claim: config.tenant_claim.clone(),
             scope_claim: config.scope_claim.clone(),
-            api_keys: Mutex::new(HashMap::new()),
+            api_keys: Mutex::new(ApiKeys {
+                known: Recent::new(KNOWN_FOR, API_KEYS_MAX),
+                unknown: Recent::new(UNKNOWN_FOR, API_KEYS_MAX),
+            }),
         })
     }
 
     /// Authenticates by the `Authorization` header: 401; 503 if the JWKS or the API key cannot be fetched.
     pub async fn caller(&self, incoming: &Incoming, db: &Db) -> Result<Caller, Problem> {
         let credential = bearer(incoming).ok_or_else(Problem::unauthenticated)?;
-        if credential.starts_with("hf_") {
+        let caller = if credential.starts_with("hf_") {
             self.by_api_key(credential, db).await
         } else {
             self.by_jwt(credential).await
-        }
+        }?;
+        request_log::caller(caller.tenant_id, &caller.actor);
+        Ok(caller)
     }
 
     async fn by_jwt(&self, token: &str) -> Result<Caller, Problem> {
@@ -136,26 +159,20 @@ impl Auth {
 
     async fn by_api_key(&self, credential: &str, db: &Db) -> Result<Caller, Problem> {
         let hash: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
-        let cached = self.api_keys.lock().await.get(&hash).cloned();
+        // Of before the look-up: what is revoked during it must not count from its end.
+        let now = SystemTime::now();
+        let cached = self.api_keys.lock().await.get(&hash, now);
         let key = match cached {
-            Some(key) if key.is_recent(SystemTime::now()) => key,
-            _ => {
+            Some(found) => found,
+            None => {
                 let found = find_api_key(db, &hash).await?;
-                let mut cache = self.api_keys.lock().await;
-                let Some(found) = found else {
-                    cache.remove(&hash);
-                    return Err(Problem::unauthenticated());
-                };
-                if cache.len() >= API_KEY_CACHE_MAX {
-                    cache.clear();
-                }
-                cache.insert(hash, found.clone());
+                self.api_keys.lock().await.put(hash, found.clone(), now);
                 found
             }
         };
-        match key.expires_at {
-            Some(expires_at) if expires_at <= Timestamp::now() => Err(Problem::unauthenticated()),
-            _ => Ok(key.caller),
+        match key {
+            Some(key) if key.expires_at.is_none_or(|at| at > Timestamp::now()) => Ok(key.caller),
+            _ => Err(Problem::unauthenticated()),
         }
     }
 }
@@ -172,7 +189,7 @@ fn bearer(incoming: &Incoming) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<CachedKey>, DbError> {
+async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<ApiKey>, DbError> {
     let statement = Statement::new("holdfast.find_api_key", json!({"hash": hex::encode(hash)}));
     let rows = db.call(&statement).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -181,7 +198,7 @@ async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<CachedKey>, DbE
     };
     let scopes: String = row.try_get("scopes")?;
     let expires_at_secs: Option<i64> = row.try_get("expires_at_secs")?;
-    Ok(Some(CachedKey {
+    Ok(Some(ApiKey {
         caller: Caller {
             tenant_id: id("tenant_id")?,
             user_id: id("app_user_id")?,
@@ -189,22 +206,5 @@ async fn find_api_key(db: &Db, hash: &[u8; 32]) -> Result<Option<CachedKey>, DbE
             scopes: scopes.split(' ').map(str::to_owned).collect(),
         },
         expires_at: expires_at_secs.and_then(|secs| Timestamp::from_second(secs).ok()),
-        looked_up_at: SystemTime::now(),
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_cached_for_a_limited_wall_clock_time() {
-        let id = Uuid::nil();
-        let caller = Caller { tenant_id: id, user_id: id, actor: String::new(), scopes: Vec::new() };
-        let looked_up_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
-        let key = CachedKey { caller, expires_at: None, looked_up_at };
-        assert!(key.is_recent(looked_up_at + Duration::from_secs(API_KEY_CACHE_SECS - 1)));
-        assert!(!key.is_recent(looked_up_at + Duration::from_secs(API_KEY_CACHE_SECS)));
-        assert!(!key.is_recent(looked_up_at - Duration::from_secs(1)), "the clock was set back");
-    }
 }

@@ -3,8 +3,11 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use lambda_http::{Body, Request, RequestExt, Response};
 use percent_encoding::percent_decode_str;
+use serde_json::Value;
 
+use crate::http::json::{BodyError, parse};
 use crate::http::problem::Problem;
+use crate::http::serve::NotBase64;
 
 /// Largest body of a route that is not a webhook.
 pub(crate) const MAX_BODY_BYTES: usize = 1024 * 1024;
@@ -16,18 +19,20 @@ pub struct Incoming {
     pub method: Method,
     /// The path without the stage, each segment percent-decoded by itself.
     pub segments: Vec<String>,
-    /// Decoded query parameters in order.
+    /// Decoded query parameters, sorted by name. U+FFFD stands for what is not UTF-8.
     pub query: Vec<(String, String)>,
     /// All request headers.
     pub headers: HeaderMap,
-    /// The raw body, base64 undone.
+    /// The raw body, base64 undone; empty if that was not possible.
     pub body: Vec<u8>,
+    /// Whether the body was said to be base64 and is not.
+    not_base64: bool,
     /// The gateway's id, for logs and `x-request-id`.
     pub request_id: String,
 }
 
 impl Incoming {
-    /// Takes over an event that `lambda_http` has parsed.
+    /// Takes over the request that was made of an event.
     pub fn read(request: Request) -> Self {
         let context = request.request_context_ref();
         let (stage, request_id) = match context {
@@ -36,22 +41,46 @@ impl Incoming {
             }
             _ => (None, None),
         };
-        let request_id = request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+        let request_id = request_id.filter(|id| is_header_text(id));
         let raw = request.raw_http_path().to_owned();
         let path = without_stage(&raw, stage.as_deref());
         let segments = path.split('/').skip(1).map(decode).collect();
-        let query = request
+        let mut query: Vec<(String, String)> = request
             .query_string_parameters_ref()
             .map(|q| q.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
             .unwrap_or_default();
+        // They come in no order, and what is wrong with them is answered in this one.
+        query.sort_by(|(a, _), (b, _)| a.cmp(b));
         let (parts, body) = request.into_parts();
         let body = match body {
             Body::Text(text) => text.into_bytes(),
             Body::Binary(bytes) => bytes,
             _ => Vec::new(),
         };
-        Self { method: parts.method, segments, query, headers: parts.headers, body, request_id }
+        Self {
+            method: parts.method,
+            segments,
+            query,
+            headers: parts.headers,
+            body,
+            not_base64: parts.extensions.get::<NotBase64>().is_some(),
+            request_id: request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
+        }
     }
+
+    /// The body as strict JSON, or the first mistake in it.
+    pub fn json(&self) -> Result<Value, BodyError> {
+        if self.not_base64 {
+            let message = "isBase64Encoded is true, but the body is not base64".to_owned();
+            return Err(BodyError { path: String::new(), message });
+        }
+        parse(&self.body)
+    }
+}
+
+/// Every response has the request's id in a header.
+fn is_header_text(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// `rawPath` begins with the stage unless that is `$default`.

@@ -1,7 +1,7 @@
 //! Strict JSON, its canonical form and the request fingerprint.
 //!
 //! Promises: [`parse`] accepts exactly one JSON value with unique member names, no lone surrogate, no U+0000, and only
-//! integers within ±(2^53−1); `6`, `6.0` and `6e0` are the same value. What it refuses is never hashed or stored.
+//! integers within ±(2^53-1); `6`, `6.0` and `6e0` are the same value. What it refuses is never hashed or stored.
 //! Relies on: serde_json's feature `float_roundtrip` (without it 9007199254740991.0 is read as a neighbouring integer) and
 //! its recursion limit of 128.
 
@@ -13,7 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// 2^53−1, the largest integer that every JSON parser reads exactly (RFC 8259 section 6).
+/// 2^53-1, the largest integer that every JSON parser reads exactly (RFC 8259 section 6).
 pub(crate) const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 /// One mistake in a request, as it is answered in `errors`.
@@ -103,7 +103,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
         if value.unsigned_abs() > MAX_SAFE_INTEGER.unsigned_abs() {
-            return Err(E::custom("integers beyond ±(2^53−1) are not allowed"));
+            return Err(E::custom("integers beyond ±(2^53-1) are not allowed"));
         }
         Ok(Value::from(value))
     }
@@ -117,9 +117,9 @@ impl<'de> Visitor<'de> for Strict {
             return Err(E::custom("fractions are not allowed"));
         }
         if value.abs() > MAX_SAFE_INTEGER as f64 {
-            return Err(E::custom("integers beyond ±(2^53−1) are not allowed"));
+            return Err(E::custom("integers beyond ±(2^53-1) are not allowed"));
         }
-        #[expect(clippy::cast_possible_truncation, reason = "integral and within ±(2^53−1), so exact")]
+        #[expect(clippy::cast_possible_truncation, reason = "integral and within ±(2^53-1), so exact")]
         let integer = value as i64;
         Ok(Value::from(integer))
     }

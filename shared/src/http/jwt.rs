@@ -1,12 +1,14 @@
 //! JWT verification: HS256 with a shared secret, or asymmetric with a JWKS.
 //!
 //! Promises: the configuration decides between the two, not the token, so a public key is never used as an HMAC secret.
-//! Relies on: the issuer's JWKS. Once there is a set, it is fetched at most once a minute, and stays in use if that fails.
+//! Relies on: the issuer's JWKS. Once there is a set, it is fetched at most once a minute, and stays in use if that fails. An
+//! issuer that fails is asked more and more seldom; meanwhile no token waits for it.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use jsonwebtoken::jwk::{JwkSet, KeyAlgorithm};
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::jwk::{Jwk, JwkSet, KeyAlgorithm};
 use jsonwebtoken::{Algorithm, DecodingKey, TokenData, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
@@ -15,9 +17,11 @@ use crate::http::problem::Problem;
 use crate::runtime::config::{AuthConfig, ConfigError, JwtKeys};
 
 const CLOCK_LEEWAY_SECS: u64 = 5;
-/// An unknown key id may be a new key, but a flood of them, or an issuer that fails, must not cause more fetches than this:
-/// each one may delay its request by [`JWKS_TIMEOUT`].
+/// An unknown key id may be a new key, but a flood of them must not cause more fetches than this.
 const JWKS_MIN_REFRESH: Duration = Duration::from_secs(60);
+/// Pause after the first failed fetch; doubles with each further one, up to [`JWKS_MIN_REFRESH`]. Without it every token would
+/// wait for an issuer that does not answer.
+const JWKS_FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Lifetime of a fetched set, after which a withdrawn key is refused.
 const JWKS_MAX_AGE: Duration = Duration::from_secs(600);
 /// Limit for one fetch; a request has 7 s in all.
@@ -42,24 +46,58 @@ pub struct JwtVerifier {
 
 enum Keys {
     Secret(DecodingKey),
-    Jwks { url: String, cache: Mutex<Option<CachedSet>> },
+    Jwks { url: String, jwks: Mutex<Jwks> },
 }
 
-/// A cached key set. Times are wall-clock times: a monotonic clock may stop while the sandbox is frozen.
-struct CachedSet {
-    set: JwkSet,
-    fetched_at: SystemTime,
-    /// The last attempt to fetch, successful or not.
-    attempted_at: SystemTime,
+/// What is known of an issuer's keys. Times are wall-clock times: a monotonic clock may stop while the sandbox is frozen.
+#[derive(Default)]
+struct Jwks {
+    set: Option<JwkSet>,
+    fetched_at: Option<SystemTime>,
+    /// The end of the last fetch, successful or not.
+    asked_at: Option<SystemTime>,
+    /// Failed fetches since the last success.
+    failures: u32,
 }
 
-impl CachedSet {
-    fn is_stale(&self, kid: &str, now: SystemTime) -> bool {
-        // It is also stale if the clock was set back.
-        let older =
-            |since: SystemTime, than: Duration| now.duration_since(since).map_or(true, |age| age > than);
-        older(self.attempted_at, JWKS_MIN_REFRESH)
-            && (older(self.fetched_at, JWKS_MAX_AGE) || self.set.find(kid).is_none())
+impl Jwks {
+    fn find(&self, kid: &str) -> Option<&Jwk> {
+        self.set.as_ref()?.find(kid)
+    }
+
+    /// Whether a token with this key id is a reason to ask the issuer.
+    fn is_due(&self, kid: &str, now: SystemTime) -> bool {
+        // If the clock was set back, that was long ago too; else it would block until the old time is reached again.
+        let is_past = |since: Option<SystemTime>, pause: Duration| {
+            since.is_none_or(|since| now.duration_since(since).map_or(true, |age| age >= pause))
+        };
+        let is_wanted = is_past(self.fetched_at, JWKS_MAX_AGE) || self.find(kid).is_none();
+        is_wanted && is_past(self.asked_at, self.pause())
+    }
+
+    fn pause(&self) -> Duration {
+        match self.failures {
+            0 => JWKS_MIN_REFRESH,
+            failures => {
+                let doubled = 2_u32.saturating_pow(failures - 1);
+                JWKS_FIRST_PAUSE.saturating_mul(doubled).min(JWKS_MIN_REFRESH)
+            }
+        }
+    }
+
+    async fn refresh(&mut self, url: &str) {
+        // Counted before its end: the request's own time limit may cut the fetch off.
+        self.failures = self.failures.saturating_add(1);
+        self.asked_at = Some(SystemTime::now());
+        let fetched = fetch(url).await;
+        let now = Some(SystemTime::now());
+        match fetched {
+            Ok(set) => *self = Self { set: Some(set), fetched_at: now, asked_at: now, failures: 0 },
+            Err(error) => {
+                self.asked_at = now;
+                tracing::warn!(%error, failures = self.failures, "JWKS not fetched");
+            }
+        }
     }
 }
 
@@ -77,55 +115,70 @@ impl JwtVerifier {
                 DecodingKey::from_secret(secret.as_bytes())
                     .map_err(|error| ConfigError::new("JWT_SECRET", format!("is wrong: {error}")))?,
             ),
-            JwtKeys::JwksUrl(url) => Keys::Jwks { url: url.clone(), cache: Mutex::new(None) },
+            JwtKeys::JwksUrl(url) => Keys::Jwks { url: url.clone(), jwks: Mutex::default() },
         };
         Ok(Self { keys, validation })
     }
 
     /// Returns the claims of a valid token: 401; 503 if there is no JWKS.
     pub async fn verify(&self, token: &str) -> Result<Map<String, Value>, Problem> {
-        let verified = match &self.keys {
-            Keys::Secret(key) => decode(token, key, &self.validation),
-            Keys::Jwks { url, cache } => {
+        match &self.keys {
+            Keys::Secret(key) => claims(token, key, &self.validation),
+            Keys::Jwks { url, jwks } => {
                 let header = decode_header(token).map_err(|_| Problem::unauthenticated())?;
                 if !ASYMMETRIC.contains(&header.alg) {
                     return Err(Problem::unauthenticated());
                 }
                 let kid = header.kid.ok_or_else(Problem::unauthenticated)?;
-                let key = jwks_key(url, cache, &kid, header.alg).await?;
-                let mut validation = self.validation.clone();
-                validation.algorithms = vec![header.alg];
-                decode(token, &key, &validation)
-            }
-        };
-        verified.map(|TokenData { claims, .. }| claims).map_err(|_| Problem::unauthenticated())
-    }
-}
-
-async fn jwks_key(
-    url: &str,
-    cache: &Mutex<Option<CachedSet>>,
-    kid: &str,
-    alg: Algorithm,
-) -> Result<DecodingKey, Problem> {
-    // Locked during the fetch: a sandbox serves one request at a time anyway.
-    let mut cache = cache.lock().await;
-    let now = SystemTime::now();
-    if cache.as_ref().is_none_or(|cached| cached.is_stale(kid, now)) {
-        match (fetch(url).await, cache.as_mut()) {
-            (Ok(set), _) => *cache = Some(CachedSet { set, fetched_at: now, attempted_at: now }),
-            // While the issuer does not answer, the keys known so far stay in use.
-            (Err(error), Some(cached)) => {
-                tracing::warn!(%error, "JWKS not refreshed");
-                cached.attempted_at = now;
-            }
-            (Err(error), None) => {
-                tracing::error!(%error, "no JWKS");
-                return Err(Problem::unavailable());
+                let key = jwks_key(url, jwks, &kid, header.alg).await?;
+                claims(token, &key, &Validation { algorithms: vec![header.alg], ..self.validation.clone() })
             }
         }
     }
-    let jwk = cache.as_ref().and_then(|cached| cached.set.find(kid)).ok_or_else(Problem::unauthenticated)?;
+}
+
+fn claims(token: &str, key: &DecodingKey, validation: &Validation) -> Result<Map<String, Value>, Problem> {
+    let error = match decode(token, key, validation) {
+        Ok(TokenData { claims, .. }) => return Ok(claims),
+        Err(error) => error,
+    };
+    let (claim, told): (&str, fn(f64) -> String) = match error.kind() {
+        ErrorKind::ExpiredSignature => ("exp", expired),
+        ErrorKind::ImmatureSignature => ("nbf", not_yet_valid),
+        _ => return Err(Problem::unauthenticated()),
+    };
+    // Told only of a token that is good but for its time: about any other flaw an attacker learns nothing.
+    let timeless = Validation { validate_exp: false, validate_nbf: false, ..validation.clone() };
+    let good: Option<TokenData<Map<String, Value>>> = decode(token, key, &timeless).ok();
+    let at = good.and_then(|token| token.claims.get(claim)?.as_f64());
+    Err(at.map_or_else(Problem::unauthenticated, |at| Problem::outside_its_time(told(at))))
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor()
+}
+
+fn expired(at: f64) -> String {
+    format!("The token expired {:.0} s ago by this server's clock.", now() - at)
+}
+
+fn not_yet_valid(at: f64) -> String {
+    let wait = at - now();
+    format!(
+        "The token is not valid for another {wait:.0} s by this server's clock; check the issuer's clock."
+    )
+}
+
+async fn jwks_key(url: &str, jwks: &Mutex<Jwks>, kid: &str, alg: Algorithm) -> Result<DecodingKey, Problem> {
+    // Locked during the fetch: a sandbox serves one request at a time anyway.
+    let mut jwks = jwks.lock().await;
+    if jwks.is_due(kid, SystemTime::now()) {
+        jwks.refresh(url).await;
+    }
+    if jwks.set.is_none() {
+        return Err(Problem::unavailable());
+    }
+    let jwk = jwks.find(kid).ok_or_else(Problem::unauthenticated)?;
     // A key that names its algorithm must not be used with another.
     let named: Option<KeyAlgorithm> = jwk.common.key_algorithm;
     if named.is_some_and(|named| named.to_string() != format!("{alg:?}")) {
@@ -143,16 +196,37 @@ async fn fetch(url: &str) -> Result<JwkSet, reqwest::Error> {
 mod tests {
     use super::*;
 
+    const START: SystemTime = UNIX_EPOCH;
+
+    fn at(secs: u64) -> SystemTime {
+        START + Duration::from_secs(secs)
+    }
+
+    fn asked(at_secs: u64, failures: u32) -> Jwks {
+        Jwks { asked_at: Some(at(at_secs)), failures, ..Jwks::default() }
+    }
+
     #[test]
-    fn a_failing_issuer_is_asked_once_a_minute_and_not_by_every_request() {
-        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(10_000);
-        let later = |secs: u64| at + Duration::from_secs(secs);
-        let mut cached = CachedSet { set: JwkSet { keys: Vec::new() }, fetched_at: at, attempted_at: at };
-        assert!(!cached.is_stale("unknown", later(60)), "a flood of unknown key ids");
-        assert!(cached.is_stale("unknown", later(61)));
-        cached.attempted_at = later(601);
-        assert!(!cached.is_stale("unknown", later(661)), "fetched without success a minute ago");
-        assert!(cached.is_stale("unknown", later(662)));
-        assert!(cached.is_stale("unknown", at - Duration::from_secs(1)), "the clock was set back");
+    fn a_fetched_set_is_fetched_again_for_an_unknown_key_after_a_minute_and_for_a_known_one_never_sooner_than_its_age()
+     {
+        let set = JwkSet { keys: Vec::new() };
+        let jwks = Jwks { set: Some(set), fetched_at: Some(at(1_000)), ..asked(1_000, 0) };
+        assert!(!jwks.is_due("unknown", at(1_059)), "a flood of unknown key ids");
+        assert!(jwks.is_due("unknown", at(1_060)));
+        assert!(Jwks::default().is_due("any", at(0)), "the first token");
+    }
+
+    #[test]
+    fn an_issuer_that_fails_is_asked_more_and_more_seldom() {
+        for (failures, pause) in [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (8, 60), (u32::MAX, 60)] {
+            let jwks = asked(1_000, failures);
+            assert!(!jwks.is_due("any", at(1_000 + pause - 1)), "{failures} failures");
+            assert!(jwks.is_due("any", at(1_000 + pause)), "{failures} failures");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_blocks_nothing() {
+        assert!(asked(1_000, 7).is_due("any", at(10)));
     }
 }

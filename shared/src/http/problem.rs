@@ -47,6 +47,11 @@ impl Problem {
         problem
     }
 
+    /// 401 of a token that is good but for its `exp` or `nbf`.
+    pub(crate) fn outside_its_time(detail: String) -> Self {
+        Self { detail, ..Self::unauthenticated() }
+    }
+
     pub(crate) fn forbidden(scope: &str) -> Self {
         Self::new(403, "forbidden", "Not allowed", format!("This needs the scope {scope}."))
     }

@@ -105,6 +105,11 @@ impl<'q> Parameters<'q> {
             self.errors.push(wrong(name, "is given more than once"));
             return None;
         }
+        // It stands for what is not UTF-8. Whoever sends it as such searches for what no name holds.
+        if value.is_some_and(|value| value.contains(char::REPLACEMENT_CHARACTER)) {
+            self.errors.push(wrong(name, "must be percent-encoded UTF-8"));
+            return None;
+        }
         value
     }
 

@@ -9,6 +9,7 @@ use crate::http::auth::Scope;
 use crate::http::event::{Answer, Incoming};
 use crate::http::fields::uuid;
 use crate::http::problem::Problem;
+use crate::runtime::request_log;
 
 /// Answers a request of a route.
 pub type Handler<S> = for<'a> fn(&'a S, &'a Matched<'a>) -> BoxFuture<'a, Result<Answer, Problem>>;
@@ -122,6 +123,7 @@ pub(crate) async fn dispatch<S>(
     incoming: &Incoming,
 ) -> Result<Answer, Problem> {
     let route = find(routes, incoming)?;
+    request_log::route(route.pattern);
     let matched = Matched { incoming, access: route.access, pattern: route.pattern };
     (route.handler)(state, &matched).await
 }

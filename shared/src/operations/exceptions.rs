@@ -20,7 +20,7 @@ use crate::webhooks::inbox;
 const NOTE_MAX_CHARS: usize = 2_000;
 
 /// `GET /admin/exceptions?state=open|resolved`, newest first; without `state` all: 200; 400 `invalid_query`. An item's
-/// `excerpt` is the beginning of the raw body, with bytes that are not ASCII as `\ooo`.
+/// `excerpt` is the beginning of the raw body as text; what is not UTF-8 is U+FFFD.
 pub fn exceptions(query: &[(String, String)]) -> Result<Query, Problem> {
     list("inbox_exception", &["open", "resolved"], query)
 }

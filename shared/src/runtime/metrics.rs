@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::runtime::config::optional;
+use crate::runtime::request_log::Answered;
 
 const NAMESPACE: &str = "Holdfast";
 /// EMF allows at most this many values of one metric in one line.
@@ -93,9 +94,30 @@ pub(crate) fn of_answer(allocation: bool, status: u16, error: Option<&str>, repl
     line
 }
 
+/// Counts a request by its answer: replays, refused allocations, conflicts, wrong signatures; of a webhook's deliveries the
+/// duplicates and the exceptions.
+pub fn of_request(answered: &Answered<'_>) -> Line {
+    let first = !answered.replayed;
+    let refused = answered.recorded && (400..500).contains(&answered.status);
+    let allocation = answered.pattern().is_some_and(|pattern| pattern.ends_with("/allocate"));
+    [
+        ("Replays", answered.replayed),
+        ("AllocationsRefused", first && refused && allocation),
+        ("ConflictsInFlight", answered.code == Some("idempotency_key_in_use")),
+        ("VersionConflicts", first && answered.code == Some("version_conflict")),
+        ("BadSignatures", answered.code == Some("bad_signature")),
+        ("Duplicates", answered.verdict() == Some("duplicate")),
+        ("ExceptionsKept", answered.verdict() == Some("kept")),
+    ]
+    .into_iter()
+    .filter(|(_, counts)| *counts)
+    .fold(Line::of("endpoint"), |line, (name, _)| line.with(name, Unit::Count, 1.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::request_log;
 
     #[test]
     fn a_line_is_in_the_embedded_metric_format() {
@@ -117,17 +139,53 @@ mod tests {
         assert_eq!(many.document("relay", 0)["BatchTime"].as_array().map(Vec::len), Some(100));
     }
 
-    #[test]
-    fn answers_are_counted_by_kind() {
-        let names = |line: Line| line.metrics.iter().map(|metric| metric.0).collect::<Vec<_>>();
-        assert_eq!(names(of_answer(true, 200, None, false)), [""; 0]);
-        assert_eq!(names(of_answer(true, 422, None, false)), ["AllocationsRefused"]);
-        assert_eq!(names(of_answer(true, 422, None, true)), ["Replays"]);
-        assert_eq!(names(of_answer(true, 422, Some("idempotency_key_reused"), false)), [""; 0]);
-        assert_eq!(
-            names(of_answer(false, 409, Some("idempotency_key_in_use"), false)),
-            ["ConflictsInFlight"]
-        );
-        assert_eq!(names(of_answer(false, 422, None, false)), [""; 0]);
+    /// The names of what an answer counts as.
+    async fn counted(
+        pattern: &'static str,
+        verdict: Option<&str>,
+        (status, code, recorded, replayed): (u16, Option<&str>, bool, bool),
+    ) -> Vec<&'static str> {
+        let work = async {
+            request_log::route(pattern);
+            if let Some(verdict) = verdict {
+                request_log::delivery("stripe", "topic", verdict);
+            }
+        };
+        let ((), seen) = request_log::watch(work).await;
+        let answered = Answered {
+            request_id: "1",
+            method: "POST",
+            status,
+            code,
+            recorded,
+            replayed,
+            database_ms: 0,
+            seen,
+        };
+        of_request(&answered).metrics.iter().map(|metric| metric.0).collect()
+    }
+
+    #[tokio::test]
+    async fn answers_are_counted_by_kind() {
+        const ALLOCATE: &str = "/orders/{orderId}/allocate";
+        const SAVE: &str = "/orders/{orderId}";
+        for (pattern, answer, names) in [
+            (ALLOCATE, (200, None, true, false), &[][..]),
+            (ALLOCATE, (422, Some("insufficient_ats"), true, false), &["AllocationsRefused"]),
+            (ALLOCATE, (422, Some("insufficient_ats"), true, true), &["Replays"]),
+            (ALLOCATE, (422, Some("idempotency_key_reused"), false, false), &[]),
+            (ALLOCATE, (409, Some("idempotency_key_in_use"), false, false), &["ConflictsInFlight"]),
+            (SAVE, (422, Some("unknown_sku"), true, false), &[]),
+            (SAVE, (409, Some("version_conflict"), true, false), &["VersionConflicts"]),
+            (SAVE, (412, Some("version_conflict"), true, false), &["VersionConflicts"]),
+            (SAVE, (409, Some("version_conflict"), true, true), &["Replays"]),
+            ("/webhooks/stripe", (401, Some("bad_signature"), false, false), &["BadSignatures"]),
+        ] {
+            assert_eq!(counted(pattern, None, answer).await, names, "{pattern} {answer:?}");
+        }
+        let received = (200, None, true, false);
+        assert_eq!(counted("/webhooks/stripe", Some("duplicate"), received).await, ["Duplicates"]);
+        assert_eq!(counted("/webhooks/stripe", Some("kept"), received).await, ["ExceptionsKept"]);
+        assert_eq!(counted("/webhooks/stripe", Some("processed"), received).await, [""; 0]);
     }
 }

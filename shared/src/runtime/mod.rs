@@ -5,4 +5,5 @@
 
 pub mod config;
 pub mod metrics;
+pub mod request_log;
 pub mod telemetry;

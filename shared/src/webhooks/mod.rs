@@ -6,6 +6,7 @@
 
 pub mod inbox;
 mod members;
+mod minor_units;
 pub mod reading;
 pub mod shopify;
 pub mod signature;

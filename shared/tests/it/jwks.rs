@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
@@ -18,11 +19,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A key server that gives every request the same answer.
+/// A key server that gives every request the same answer, or none.
 struct Issuer {
     url: String,
     requests: Arc<AtomicU32>,
-    answer: watch::Sender<(u16, String)>,
+    answer: watch::Sender<Option<(u16, String)>>,
     task: JoinHandle<()>,
 }
 
@@ -36,15 +37,19 @@ impl Issuer {
     async fn serving(keys: &[Value]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
-        let (answer, current) = watch::channel((200, json!({"keys": keys}).to_string()));
+        let (answer, current) = watch::channel(Some(set_of(keys)));
         let requests = Arc::new(AtomicU32::new(0));
         let count = requests.clone();
         let task = tokio::spawn(async move {
+            let mut unanswered = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut request = [0; 4096];
                 let _ = stream.read(&mut request).await;
                 count.fetch_add(1, Ordering::SeqCst);
-                let (status, body) = current.borrow().clone();
+                let Some((status, body)) = current.borrow().clone() else {
+                    unanswered.push(stream);
+                    continue;
+                };
                 let head = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
                     body.len()
@@ -62,6 +67,10 @@ impl Issuer {
     fn fetches(&self) -> u32 {
         self.requests.load(Ordering::SeqCst)
     }
+}
+
+fn set_of(keys: &[Value]) -> (u16, String) {
+    (200, json!({"keys": keys}).to_string())
 }
 
 /// A key pair: the private key, and the public one as an entry of the set.
@@ -217,19 +226,64 @@ async fn keys_of_other_uses_in_the_set_are_ignored() {
     }
 }
 
+/// The pause after the first failed fetch, and some more.
+const FIRST_PAUSE: Duration = Duration::from_millis(1_050);
+
 #[tokio::test]
 async fn while_the_issuer_fails_a_new_sandbox_is_unavailable_and_an_old_one_goes_on() {
     let curve = elliptic("curve");
     let issuer = Issuer::serving(std::slice::from_ref(&curve.jwk)).await;
-    let (old, new) = (issuer.verifier(), issuer.verifier());
     let token = sign(&curve, Some("curve"), &claims());
+    let old = issuer.verifier();
     assert_eq!(status(&old, &token).await, 200);
     for answer in [(500, "{}".to_owned()), (200, "<html>".to_owned()), (404, String::new())] {
-        issuer.answer.send_replace(answer);
+        let new = issuer.verifier();
+        issuer.answer.send_replace(Some(answer));
         assert_eq!(status(&new, &token).await, 503);
         assert_eq!(status(&old, &token).await, 200);
         assert_eq!(status(&new, "rubbish").await, 401, "no set is needed to see that");
+        issuer.answer.send_replace(Some(set_of(std::slice::from_ref(&curve.jwk))));
+        assert_eq!(status(&new, &token).await, 503, "not asked again yet");
+        tokio::time::sleep(FIRST_PAUSE).await;
+        assert_eq!(status(&new, &token).await, 200);
     }
-    issuer.answer.send_replace((200, json!({"keys": [curve.jwk]}).to_string()));
-    assert_eq!(status(&new, &token).await, 200);
+}
+
+#[tokio::test]
+async fn an_issuer_that_does_not_answer_makes_the_first_token_wait_and_no_other() {
+    let curve = elliptic("curve");
+    let issuer = Issuer::serving(&[]).await;
+    issuer.answer.send_replace(None);
+    let verifier = issuer.verifier();
+    let token = sign(&curve, Some("curve"), &claims());
+    assert_eq!(status(&verifier, &token).await, 503);
+    let asked = Instant::now();
+    for n in 0..50 {
+        let bogus = sign(&curve, Some(&format!("bogus {n}")), &claims());
+        assert_eq!(status(&verifier, &bogus).await, 503);
+    }
+    assert!(asked.elapsed() < Duration::from_millis(900), "they waited: {:?}", asked.elapsed());
+    assert_eq!(issuer.fetches(), 1);
+    // The second failure doubles the pause.
+    tokio::time::sleep(FIRST_PAUSE).await;
+    assert_eq!(status(&verifier, &token).await, 503);
+    assert_eq!(issuer.fetches(), 2);
+    issuer.answer.send_replace(Some(set_of(std::slice::from_ref(&curve.jwk))));
+    tokio::time::sleep(FIRST_PAUSE).await;
+    assert_eq!((status(&verifier, &token).await, issuer.fetches()), (503, 2));
+    tokio::time::sleep(FIRST_PAUSE).await;
+    assert_eq!((status(&verifier, &token).await, issuer.fetches()), (200, 3));
+}
+
+#[tokio::test]
+async fn a_fetch_that_a_request_gives_up_counts_as_failed() {
+    let curve = elliptic("curve");
+    let issuer = Issuer::serving(&[]).await;
+    issuer.answer.send_replace(None);
+    let verifier = issuer.verifier();
+    let token = sign(&curve, Some("curve"), &claims());
+    let limit = Duration::from_millis(100);
+    assert!(tokio::time::timeout(limit, verifier.verify(&token)).await.is_err());
+    assert_eq!(tokio::time::timeout(limit, status(&verifier, &token)).await.unwrap(), 503);
+    assert_eq!(issuer.fetches(), 1);
 }

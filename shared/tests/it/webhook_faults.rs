@@ -33,7 +33,8 @@ fn samples() -> Vec<(&'static str, Value)> {
         ),
         (
             "charge.refunded",
-            json!({"id": "ch", "amount_refunded": 1, "payment_intent": {"id": "pi"}, "metadata": metadata}),
+            json!({"id": "ch", "currency": "usd", "amount": 1, "amount_refunded": 1, "refunded": true,
+                "payment_intent": {"id": "pi"}, "metadata": metadata}),
         ),
         (
             "charge.dispute.created",

@@ -1,7 +1,76 @@
 //! The model of `billing`: two orders and their invoices in whole units, told by the contract alone.
 
+use proptest::prelude::*;
+
 pub const ORDERS: usize = 2;
 pub const SKUS: usize = 2;
+/// What a save may set.
+pub const PRICES: [i64; 4] = [0, 300, 700, 1_900];
+
+/// What somebody does; `invoice` counts round the invoices that there are.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Allocate {
+        order: usize,
+        sku: usize,
+        qty: i64,
+        partial: bool,
+    },
+    Release {
+        order: usize,
+        sku: usize,
+        qty: i64,
+    },
+    Ship {
+        order: usize,
+        sku: usize,
+        qty: i64,
+    },
+    /// Per SKU: units beside those that are held (none and none held: the line goes), and the price.
+    Save {
+        order: usize,
+        lines: [(i64, usize); SKUS],
+    },
+    Invoice {
+        order: usize,
+    },
+    Void {
+        invoice: usize,
+    },
+    /// In hundredths of what is due.
+    Pay {
+        invoice: usize,
+        hundredths: i64,
+    },
+    Bounce {
+        invoice: usize,
+    },
+    Close {
+        order: usize,
+    },
+    Cancel {
+        order: usize,
+    },
+}
+
+pub fn any_step() -> impl Strategy<Value = Step> {
+    let line = |most: i64| (0..ORDERS, 0..SKUS, 1..=most);
+    let saved = || (0_i64..6, 0..PRICES.len());
+    prop_oneof![
+        8 => (line(7), any::<bool>())
+            .prop_map(|((order, sku, qty), partial)| Step::Allocate { order, sku, qty, partial }),
+        5 => line(4).prop_map(|(order, sku, qty)| Step::Release { order, sku, qty }),
+        4 => line(7).prop_map(|(order, sku, qty)| Step::Ship { order, sku, qty }),
+        4 => (0..ORDERS, saved(), saved()).prop_map(|(order, a, b)| Step::Save { order, lines: [a, b] }),
+        5 => (0..ORDERS).prop_map(|order| Step::Invoice { order }),
+        3 => any::<prop::sample::Index>().prop_map(|n| Step::Void { invoice: n.index(64) }),
+        5 => (any::<prop::sample::Index>(), prop_oneof![Just(100_i64), 1_i64..130])
+            .prop_map(|(n, hundredths)| Step::Pay { invoice: n.index(64), hundredths }),
+        2 => any::<prop::sample::Index>().prop_map(|n| Step::Bounce { invoice: n.index(64) }),
+        1 => (0..ORDERS).prop_map(|order| Step::Close { order }),
+        1 => (0..ORDERS).prop_map(|order| Step::Cancel { order }),
+    ]
+}
 
 /// Of one SKU on one order. An absent line holds nothing; what was invoiced of it stays invoiced.
 #[derive(Clone, Copy, Debug, Default)]

@@ -62,6 +62,11 @@ async fn a_save_that_raises_the_price_of_promised_units_stays_within_the_limit()
     assert_eq!(desk.patch(&desk.order(1, ""), &save(1, 9_000_000)).await.status, 200);
     assert_eq!(desk.patch(&desk.order(0, ""), &save(2, 4_000)).await.status, 200);
     assert_eq!(desk.exposure().await, 4_000_000);
+    // Units that were shipped and are not billed count as promised ones do.
+    desk.ship(0, &[(0, 600)]).await;
+    let reply = desk.patch(&desk.order(0, ""), &save(3, 6_000)).await;
+    assert_eq!(refused(&reply), refusal(422, "credit_limit_exceeded"));
+    assert_eq!(members(&reply.json()), [5_000_000, 4_000_000, 2_000_000]);
     // Invoiced units are billed already: their price may rise.
     assert_eq!(desk.post(&desk.order(0, "/invoices"), &json!({})).await.status, 201);
     assert_eq!(desk.patch(&desk.order(0, ""), &save(3, 10_000)).await.status, 200);
@@ -255,6 +260,44 @@ async fn a_shipment_that_passes_the_limit_is_booked_and_told() {
     assert_eq!(desk.exposure().await, 9_000);
     assert_eq!(told_over(&desk).await, [[6_000, 9_000]]);
     assert_eq!(lines_of(&desk.get(&desk.order(1, "")).await), [[10, 0, 3, 0, 1_000]]);
+    desk.shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_void_and_a_payment_that_bounced_are_taken_and_told_where_they_pass_the_limit() {
+    let seed =
+        Seed { on_hand: 100, orders: 2, order_qty: 6, credit_limit_minor: Some(8_000), ..Seed::default() };
+    let desk = Desk::open(seed).await;
+    desk.promise(0, 0, 6).await;
+    let invoice = desk.post(&desk.order(0, "/invoices"), &json!({})).await.json();
+    let of = |verb: &str| format!("/invoices/{}/{verb}", invoice["id"].as_str().unwrap());
+    let pay = async |amount: i64, reference: &str| {
+        let reply = desk.post(&of("payments"), &json!({"amountMinor": amount, "reference": reference})).await;
+        assert_eq!(reply.status, 201, "{}", reply.json());
+    };
+    pay(6_000, "transfer 1").await;
+    assert_eq!(desk.exposure().await, 0);
+    desk.promise(1, 0, 6).await;
+    pay(-5_000, "bounced 1").await;
+    // Whatever the invoice's state is called: five of its six thousand are due again.
+    assert_eq!(desk.exposure().await, 11_000);
+    assert_eq!(told_over(&desk).await, [[8_000, 11_000]]);
+
+    let desk =
+        Desk::open(Seed { on_hand: 100, orders: 1, credit_limit_minor: Some(8_000), ..Seed::default() })
+            .await;
+    desk.promise(0, 0, 6).await;
+    let invoice = desk.post(&desk.order(0, "/invoices"), &json!({})).await.json();
+    // Billed units may become dearer; once their bill is taken back they count at the new price.
+    let dear = json!({"baseVersion": 1, "lines": [priced(desk.sku(0), 6, 2_000)]});
+    assert_eq!(desk.patch(&desk.order(0, ""), &dear).await.status, 200);
+    assert_eq!(told_over(&desk).await, [[0; 2]; 0]);
+    let path = format!("/invoices/{}/void", invoice["id"].as_str().unwrap());
+    let voided = desk.post(&path, &json!({"reason": "a wrong price"})).await;
+    assert_eq!((voided.status, &voided.json()["status"]), (200, &json!("void")), "{}", voided.json());
+    assert_eq!(desk.exposure().await, 12_000);
+    assert_eq!(told_over(&desk).await, [[8_000, 12_000]]);
+    assert_eq!(desk.post(&desk.order(0, "/invoices"), &json!({})).await.json()["totalMinor"], 12_000);
     desk.shop.db.assert_consistent().await;
 }
 

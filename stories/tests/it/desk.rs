@@ -52,6 +52,11 @@ impl Desk {
         Self { shop, sandbox, warehouse }
     }
 
+    /// Ends the connections of its functions.
+    pub fn into_shop(self) -> Shop {
+        self.shop
+    }
+
     /// The path of `/orders/{id}` and what follows it.
     pub fn order(&self, order: usize, rest: &str) -> String {
         format!("/orders/{}{rest}", self.shop.tenant.orders[order])
@@ -109,13 +114,17 @@ impl Desk {
 
     /// The 3PL ships units of an order.
     pub async fn ship(&self, order: usize, lines: &[(usize, i64)]) {
+        self.ship_order(self.shop.tenant.orders[order], lines).await;
+    }
+
+    pub async fn ship_order(&self, order: Uuid, lines: &[(usize, i64)]) {
         let id = fresh_key();
         let lines: Vec<Value> = lines
             .iter()
             .enumerate()
             .map(|(n, (sku, qty))| json!({"lineId": n.to_string(), "sku": format!("SKU-{:04}", sku + 1), "qty": qty}))
             .collect();
-        let body = json!({"type": "order.shipped", "orderId": self.shop.tenant.orders[order], "shipmentId": id,
+        let body = json!({"type": "order.shipped", "orderId": order, "shipmentId": id,
             "lines": lines});
         let body = body.to_string();
         let now = jiff::Timestamp::now().as_second();

@@ -75,6 +75,30 @@ async fn the_history_of_an_order_tells_who_did_what_from_the_first_to_the_last()
 }
 
 #[tokio::test]
+async fn invoices_their_payments_and_their_end_are_part_of_the_history() {
+    let desk = Desk::open(Seed { on_hand: 100, orders: 1, ..Seed::default() }).await;
+    desk.promise(0, 0, 2).await;
+    let path = desk.order(0, "/invoices");
+    let first = desk.send(&desk.event_of(1, "POST", &path, &json!({}))).await.json();
+    let void = format!("/invoices/{}/void", first["id"].as_str().unwrap());
+    assert_eq!(desk.post(&void, &json!({"reason": "a wrong price"})).await.status, 200);
+    let second = desk.post(&path, &json!({})).await.json();
+    let pay = format!("/invoices/{}/payments", second["id"].as_str().unwrap());
+    let body = json!({"amountMinor": 2_000, "reference": "transfer 7"});
+    assert_eq!(desk.send(&desk.event_of(1, "POST", &pay, &body)).await.status, 201);
+
+    let page = desk.get(&desk.order(0, "/history")).await;
+    let items = page["items"].as_array().unwrap();
+    let names: Vec<&str> = items.iter().map(|item| item["byName"].as_str().unwrap_or("")).collect();
+    assert_eq!(names, ["Ann", "Ben", "Ann", "Ann", "Ben"], "{items:#?}");
+    let told = |n: usize, of: &Value| items[n].to_string().contains(of["id"].as_str().unwrap());
+    assert!(told(1, &first) && told(2, &first) && told(3, &second) && told(4, &second), "{items:#?}");
+    assert_eq!(items[1]["action"], items[3]["action"]);
+    assert!(items[2].to_string().contains("a wrong price"), "{items:#?}");
+    assert!(items[4].to_string().contains("transfer 7"), "{items:#?}");
+}
+
+#[tokio::test]
 async fn the_history_of_no_order_or_of_anothers_is_not_told() {
     let desk = Desk::open(Seed::default()).await;
     let other = desk.shop.db.seed(Seed::default()).await;

@@ -1,8 +1,10 @@
 //! What the functions promise together: real handlers, real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod all_hands;
 mod all_writers;
 mod any_history;
+mod billed_once;
 mod billing;
 mod books;
 mod connections;
@@ -11,6 +13,7 @@ mod desk;
 mod history;
 mod life;
 mod lock_order;
+mod methods;
 mod outcome;
 mod partial;
 mod partial_model;

@@ -120,7 +120,7 @@ async fn a_read_that_stalls_is_unavailable() {
 async fn a_commit_whose_answer_was_lost_and_no_connection_to_ask_is_an_unknown_outcome() {
     let stage = Stage::set().await;
     if stage.shop.db.is_pooled() {
-        println!("left out: a pooler answers for the server");
+        testing::left_out("behind a pooler, which answers for the server");
         return;
     }
     let event = stage.allocate();

@@ -7,6 +7,7 @@ mod bridge;
 mod demo;
 mod functions;
 mod hints;
+mod pace;
 mod samples;
 mod schedule;
 mod state;
@@ -105,6 +106,7 @@ impl Stack {
         functions.wait_until_healthy(&ports.http_url()).await?;
         functions.warm_up(&ports.http_url()).await;
         step.done();
+        pace::check(&ports.http_url()).await;
 
         write_private(&dev_env_path(workspace), &dev_env::render(&stack_environment(&state, &ports)?))?;
         let _schedules = (!args.no_schedule).then(|| schedule::start(&ports.http_url()));

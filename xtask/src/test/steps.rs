@@ -1,6 +1,6 @@
 //! The checks, and the summary of their results.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ struct Ran {
     what: &'static str,
     passed: u64,
     failed: u64,
+    left_out: u64,
     took: Duration,
 }
 
@@ -37,18 +38,32 @@ impl Report {
         self.ran.iter().map(|ran| ran.failed).sum()
     }
 
-    /// Prints a table, what was left out, and as the last line `N passed, N failed`: tests and other checks together.
     pub fn print(&self) {
-        println!("\n{:<44} {:>8} {:>8} {:>9}", "check", "passed", "failed", "seconds");
+        print!("{}", self.text());
+    }
+
+    /// A table, what was left out, and as the last line `N passed, N failed` and perhaps `, N skipped`: tests and other
+    /// checks together.
+    fn text(&self) -> String {
+        let row = |cells: [&str; 5]| {
+            let [what, passed, failed, left_out, seconds] = cells;
+            format!("{what:<44} {passed:>8} {failed:>8} {left_out:>9} {seconds:>9}\n")
+        };
+        let mut text = String::from("\n") + &row(["check", "passed", "failed", "left out", "seconds"]);
         for ran in &self.ran {
-            let seconds = ran.took.as_secs_f32();
-            println!("{:<44} {:>8} {:>8} {seconds:>9.1}", ran.what, ran.passed, ran.failed);
+            let [passed, failed, left_out] = [ran.passed, ran.failed, ran.left_out].map(|n| n.to_string());
+            let seconds = format!("{:.1}", ran.took.as_secs_f32());
+            text += &row([ran.what, &passed, &failed, &left_out, &seconds]);
         }
         for (what, why) in &self.left_out {
-            println!("left out: {what}: {}", why.lines().next().unwrap_or_default());
+            text += &format!("left out: {what}: {}\n", why.lines().next().unwrap_or_default());
         }
-        let passed: u64 = self.ran.iter().map(|ran| ran.passed).sum();
-        println!("\n{passed} passed, {} failed", self.failed());
+        let sum = |count: fn(&Ran) -> u64| self.ran.iter().map(count).sum::<u64>();
+        let skipped = match sum(|ran| ran.left_out) {
+            0 => String::new(),
+            left_out => format!(", {left_out} skipped"),
+        };
+        text + &format!("\n{} passed, {} failed{skipped}\n", sum(|ran| ran.passed), self.failed())
     }
 
     /// Runs a command that passes or fails as a whole.
@@ -60,6 +75,7 @@ impl Report {
             what,
             passed: u64::from(passed),
             failed: u64::from(!passed),
+            left_out: 0,
             took: begun.elapsed(),
         });
         Ok(())
@@ -93,7 +109,8 @@ pub struct Tests<'r> {
     pub python: Option<PathBuf>,
 }
 
-/// The file to which tests that leave themselves out append their names (see `testing::case`); removed when dropped.
+/// The file to which tests that leave themselves out append their names and reasons (`testing::left_out`); removed when
+/// dropped.
 struct LeftOutList(PathBuf);
 
 impl LeftOutList {
@@ -142,20 +159,17 @@ pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report)
         // It did not compile, or a test ended its whole process.
         counted.failed = 1;
     }
-    counted.leave_out(&left_out_list.read()?);
+    let reasons = counted.leave_out(&left_out_list.read()?);
     report.ran.push(Ran {
         what: tests.what,
         passed: counted.passed,
         failed: counted.failed,
+        left_out: counted.left_out,
         took: begun.elapsed(),
     });
-    if counted.ignored > 0 {
-        report.left_out(&format!("{} tests", counted.ignored), "they are marked #[ignore]");
-    }
-    if counted.left_out > 0 {
-        let behind = if tests.pooler.is_some() { " behind pgbouncer" } else { "" };
-        let what = format!("{} tests{behind}", counted.left_out);
-        report.left_out(&what, "the published cases (../shared/cases) are not there");
+    for (why, count) in reasons {
+        let noun = if count == 1 { "test" } else { "tests" };
+        report.left_out(&format!("{count} {noun} of {}", tests.what), &why);
     }
     Ok(())
 }
@@ -164,8 +178,8 @@ pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report)
 struct Counted {
     passed: u64,
     failed: u64,
-    ignored: u64,
     left_out: u64,
+    ignored: u64,
 }
 
 impl Counted {
@@ -188,11 +202,20 @@ impl Counted {
         }
     }
 
-    /// Takes the tests of this list, one name a line, out of those that passed. A test can be in it several times.
-    fn leave_out(&mut self, list: &str) {
-        let names: HashSet<&str> = list.lines().filter(|name| !name.is_empty()).collect();
-        self.left_out = names.len() as u64;
-        self.passed = self.passed.saturating_sub(self.left_out);
+    /// Takes the tests of this list out of those that passed: in each line a test's name, a tab and the reason. A test can be
+    /// in it several times. Returns the number of tests for each reason.
+    fn leave_out(&mut self, list: &str) -> BTreeMap<String, u64> {
+        let tests: HashMap<&str, &str> = list.lines().filter_map(|line| line.split_once('\t')).collect();
+        let mut reasons = BTreeMap::new();
+        for why in tests.values() {
+            *reasons.entry((*why).to_owned()).or_default() += 1;
+        }
+        self.passed = self.passed.saturating_sub(tests.len() as u64);
+        if self.ignored > 0 {
+            reasons.insert("marked #[ignore]".to_owned(), self.ignored);
+        }
+        self.left_out = reasons.values().sum();
+        reasons
     }
 }
 
@@ -235,19 +258,33 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_left_itself_out_is_counted_once_and_not_as_passed() {
+    fn a_test_that_left_itself_out_is_counted_once_under_its_reason_and_not_as_passed() {
         let mut counted = Counted::default();
         counted.add(
-            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.42s",
+            "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.42s",
         );
-        counted.leave_out("it-1 hmac::vectors\nit-2 hmac::vectors\nit-1 hmac::vectors\n");
-        assert_eq!(counted, Counted { passed: 3, failed: 0, ignored: 0, left_out: 2 });
+        let list = "it-1 hmac::a\tno vectors\nit-2 hmac::a\tno vectors\nit-1 hmac::a\tno vectors\nit-1 b\tno Python\n";
+        let reasons = counted.leave_out(list);
+        assert_eq!(counted, Counted { passed: 2, failed: 0, ignored: 1, left_out: 4 });
+        let reasons: Vec<_> = reasons.iter().map(|(why, count)| (why.as_str(), *count)).collect();
+        assert_eq!(reasons, [("marked #[ignore]", 1), ("no Python", 1), ("no vectors", 2)]);
+    }
 
-        let mut none = Counted::default();
-        none.add(
-            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.42s",
+    #[test]
+    fn the_last_line_is_the_sum_and_what_was_left_out_stands_above_it() {
+        let ran =
+            |what, passed, left_out| Ran { what, passed, failed: 0, left_out, took: Duration::from_secs(2) };
+        let mut report =
+            Report { ran: vec![ran("clippy", 1, 0), ran("cargo test", 40, 3)], left_out: Vec::new() };
+        report.left_out("3 tests of cargo test", "no Python\nand more");
+        let text = report.text();
+        assert!(
+            text.ends_with(
+                "\nleft out: 3 tests of cargo test: no Python\n\n41 passed, 0 failed, 3 skipped\n"
+            ),
+            "{text}"
         );
-        none.leave_out("");
-        assert_eq!(none, Counted { passed: 5, failed: 0, ignored: 0, left_out: 0 });
+        report.ran.pop();
+        assert!(report.text().ends_with("\n1 passed, 0 failed\n"));
     }
 }

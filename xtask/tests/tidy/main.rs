@@ -9,6 +9,7 @@ mod routes;
 mod rust;
 mod served;
 mod sql;
+mod sql_wings;
 mod wings;
 mod words;
 

@@ -25,6 +25,7 @@ fn tables() -> Vec<Served> {
     [
         rows("allocate", allocate::ROUTES),
         rows("console", console::ROUTES),
+        rows("customer-save", customer_save::ROUTES),
         rows("invoice", invoice::ROUTES),
         rows("order-save", order_save::ROUTES),
         rows("query", query::ROUTES),

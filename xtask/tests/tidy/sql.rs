@@ -8,7 +8,7 @@ use crate::{NOTHING, files, sql_files};
 /// What stands before the name of every function of ours.
 const SCHEMA: &str = "holdfast.";
 /// How every function is defined.
-const DEFINED: &str = "create or replace function holdfast.";
+pub const DEFINED: &str = "create or replace function holdfast.";
 /// What is called with other parameters than one `jsonb`, by the types of these. `receive` takes the raw bytes beside its
 /// argument, since inside JSON they would be encoded twice; `json` makes the argument of all others.
 const OTHERWISE: [(&str, &[&str]); 2] = [("receive", &["jsonb", "bytea"]), ("json", &["bytea"])];
@@ -31,7 +31,7 @@ impl Function {
 }
 
 /// The text with comments blanked out. What is in quotes is kept, dashes in it too.
-fn without_comments(text: &str) -> String {
+pub fn without_comments(text: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

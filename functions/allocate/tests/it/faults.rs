@@ -275,7 +275,7 @@ async fn too_busy_is_told_in_time_and_changes_nothing() {
 async fn a_server_without_a_free_connection_is_unavailable() {
     let shop = Shop::open(seed()).await;
     if shop.db.is_pooled() {
-        println!("left out: a pooler answers for the server, and remembers its refusal for a while");
+        testing::left_out("behind a pooler, which answers for the server");
         return;
     }
     let name = shop.db.name().to_owned();

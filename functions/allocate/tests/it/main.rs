@@ -11,6 +11,8 @@ mod hostile_json;
 mod key_forms;
 mod key_races;
 mod key_table;
+mod log;
+mod odd_events;
 mod refusals;
 mod stock_race;
 mod two_variants;

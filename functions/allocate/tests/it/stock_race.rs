@@ -38,9 +38,8 @@ async fn buyers_of_one_sku_are_served_in_the_order_in_which_they_came() {
     let _turn = crowd().await;
     let shop = Shop::open(Seed { skus: 2, on_hand: 100, orders: 6, order_qty: 10, ..Seed::default() }).await;
     if shop.db.is_pooled() {
-        println!(
-            "left out behind a pooler: who waits there for a session of the server has no place in its queues yet"
-        );
+        // Who waits there for a session of the server has no place in its queues yet.
+        testing::left_out("behind a pooler, which answers for the server");
         return;
     }
     // Time for all to arrive before the first gives up.

@@ -165,7 +165,7 @@ async fn a_transaction_that_the_database_gave_up_runs_again() {
 async fn a_session_that_a_failover_left_on_a_read_only_server_is_given_up() {
     let shop = Shop::open(seed()).await;
     if shop.db.is_pooled() {
-        println!("left out: which of its sessions a pooler gives up is not ours to say");
+        testing::left_out("behind a pooler, which answers for the server");
         return;
     }
     let name = shop.db.name().to_owned();

@@ -1,10 +1,12 @@
 //! Credentials and scopes are checked before any work.
 
+use std::time::Duration;
+
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use testing::{
-    AUDIENCE, Event, ISSUER, JWT_SECRET, Reply, SCOPE_CLAIM, Seed, Shop, TENANT_CLAIM, issue_api_key, token,
-    token_with,
+    AUDIENCE, Event, ISSUER, JWT_SECRET, Reply, SCOPE_CLAIM, Seed, Shop, TENANT_CLAIM, Wire, issue_api_key,
+    token, token_with,
 };
 use uuid::Uuid;
 
@@ -27,6 +29,10 @@ fn event(shop: &Shop, authorization: Option<&str>) -> Event {
 fn assert_unauthenticated(reply: &Reply, why: &str) {
     assert_eq!((reply.status, reply.error().as_deref()), (401, Some("unauthenticated")), "{why}: {reply:?}");
     assert!(reply.header("www-authenticate").is_some_and(|value| value.starts_with("Bearer")), "{why}");
+}
+
+fn detail(reply: &Reply) -> String {
+    reply.json()["detail"].as_str().unwrap().to_owned()
 }
 
 /// A token signed by hand: any header, any claims, any secret.
@@ -111,6 +117,50 @@ async fn a_token_with_any_flaw_is_401() {
         send(&sandbox, &event(&shop, bearer(forged(&Header::default(), &claims, JWT_SECRET)).as_deref()))
             .await;
     assert_eq!(reply.status, 200, "without a flaw the forged one is good: {reply:?}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_is_told_and_nothing_else() {
+    let shop = Shop::open(seed()).await;
+    let sandbox = shop.db.endpoint();
+    let (tenant, user) = (shop.tenant.id, shop.tenant.users[0]);
+    let now: i64 = shop.db.scalar("select floor(extract(epoch from clock_timestamp()))::bigint").await;
+    let with = |claims: Value| token_with(tenant, user, claims);
+    let told = async |token: String| {
+        let reply = send(&sandbox, &event(&shop, Some(&format!("Bearer {token}")))).await;
+        assert_unauthenticated(&reply, &token);
+        detail(&reply)
+    };
+    // The test may take some seconds.
+    let is_about = |detail: &str, wording: &str, secs: std::ops::RangeInclusive<i64>| {
+        assert!(secs.into_iter().any(|s| detail == wording.replace('#', &s.to_string())), "{detail}");
+    };
+    let expired = "The token expired # s ago by this server's clock.";
+    is_about(&told(with(json!({"exp": now - 42}))).await, expired, 42..=47);
+    is_about(&told(with(json!({"exp": now as f64 - 42.5}))).await, expired, 42..=47);
+    is_about(&told(with(json!({"exp": now - 42, "nbf": now + 30}))).await, expired, 42..=47);
+    let early = "The token is not valid for another # s by this server's clock; check the issuer's clock.";
+    is_about(&told(with(json!({"nbf": now + 30}))).await, early, 25..=30);
+
+    let general = "Send Authorization: Bearer with a valid token or API key.";
+    let claims = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": user, TENANT_CLAIM: tenant, "exp": now - 42});
+    for (why, token) in [
+        (
+            "expired, another secret",
+            forged(&Header::default(), &claims, "another secret of 32 bytes or more"),
+        ),
+        ("expired, another HMAC", forged(&Header::new(Algorithm::HS512), &claims, JWT_SECRET)),
+        ("expired, wrong audience", with(json!({"exp": now - 42, "aud": "another"}))),
+        ("too early, wrong issuer", with(json!({"nbf": now + 30, "iss": "https://elsewhere.test"}))),
+        ("wrong audience", with(json!({"aud": "another"}))),
+    ] {
+        assert_eq!(told(token).await, general, "{why}");
+    }
+    // Within the leeway, and a time of issue that is not looked at.
+    for claims in [json!({"exp": now - 2, "nbf": now + 4}), json!({"iat": now + 3_600})] {
+        let reply = send(&sandbox, &event(&shop, Some(&format!("Bearer {}", with(claims))))).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
 }
 
 #[tokio::test]
@@ -224,6 +274,39 @@ async fn an_api_key_works_until_revoked_or_expired_and_only_its_hash_is_stored()
 
     let plain: i64 = shop.db.scalar("select count(*) from api_key k where k::text like '%hf\\_%'").await;
     assert_eq!(plain, 0, "a key itself is stored nowhere");
+}
+
+/// Longer than an API key is known not to exist.
+const UNKNOWN_FOR: Duration = Duration::from_millis(5_100);
+
+#[tokio::test]
+async fn a_flood_of_one_unknown_api_key_costs_one_look_up_and_an_issued_one_soon_works() {
+    let shop = Shop::open(seed()).await;
+    let wire = Wire::before(&shop.db).await;
+    let sandbox = wire.endpoint(&shop.db);
+    let ask = async |key: &str| send(&sandbox, &event(&shop, Some(&format!("Bearer {key}")))).await;
+    let key = format!("hf_{}", Uuid::new_v4().simple());
+    sandbox.db.warm().await;
+    wire.take_counts();
+    for _ in 0..50 {
+        assert_unauthenticated(&ask(&key).await, "unknown");
+    }
+    assert_eq!(wire.take_counts().asked, 1);
+    assert_unauthenticated(&ask("hf_another").await, "another unknown");
+    assert_eq!(wire.take_counts().asked, 1, "of each key by itself");
+
+    let (tenant, user) = (shop.tenant.id, shop.tenant.users[0]);
+    shop.db
+        .execute(format!(
+            "insert into api_key (tenant_id, app_user_id, label, key_hash, scopes)
+             values ('{tenant}', '{user}', 'test', sha256('{key}'), '{{orders:write}}')"
+        ))
+        .await;
+    tokio::time::sleep(UNKNOWN_FOR).await;
+    assert_eq!(ask(&key).await.status, 200);
+    wire.take_counts();
+    assert_eq!(ask(&key).await.status, 200);
+    assert_eq!(wire.take_counts().asked, 1, "the allocation, and no look-up");
 }
 
 #[tokio::test]

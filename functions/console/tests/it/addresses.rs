@@ -49,7 +49,7 @@ async fn local_name() -> Option<String> {
             return Some(name.to_ascii_lowercase());
         }
     }
-    println!("left out: no name but localhost stands for an address of this machine");
+    testing::left_out("no name but localhost stands for an address of this machine");
     None
 }
 

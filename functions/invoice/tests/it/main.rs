@@ -1,6 +1,9 @@
 //! The promises of invoice, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
+mod payments;
+mod voids;
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use shared::idempotency::endpoint::Endpoint;
@@ -13,6 +16,23 @@ async fn send(sandbox: &Endpoint, event: &Event) -> Reply {
 fn invoice_of(shop: &Shop, order: usize) -> Event {
     let path = format!("/orders/{}/invoices", shop.tenant.orders[order]);
     Event::post(&path).bearer(&shop.tenant.token()).key(&fresh_key()).json(&json!({}))
+}
+
+/// A credit clerk's request about an invoice.
+fn about(shop: &Shop, invoice: &str, verb: &str, body: &Value) -> Event {
+    let token = testing::token(shop.tenant.id, shop.tenant.users[0], "credit:write");
+    Event::post(&format!("/invoices/{invoice}/{verb}")).bearer(&token).key(&fresh_key()).json(body)
+}
+
+/// Allocates six units of 1,000 and invoices them.
+async fn invoiced(shop: &Shop, sandbox: &Endpoint) -> String {
+    assert_eq!(allocate(shop, 0, 0, 6).await.status, 200);
+    send(sandbox, &invoice_of(shop, 0)).await.json()["id"].as_str().unwrap().to_owned()
+}
+
+async fn refused(sandbox: &Endpoint, event: &Event, status: u16, error: &str) {
+    let reply = send(sandbox, event).await;
+    assert_eq!((reply.status, reply.error().as_deref()), (status, Some(error)), "{}", reply.json());
 }
 
 async fn allocate(shop: &Shop, order: usize, sku: usize, qty: i64) -> Reply {
@@ -51,7 +71,7 @@ async fn what_is_allocated_is_invoiced_once_and_the_exposure_stays_the_same() {
     let told: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!(
         (&told["data"], &told["aggregate"]["id"]),
-        (&json!({"totalMinor": 5_000, "currency": "USD"}), &json!(id))
+        (&json!({"totalMinor": 5_000, "paidMinor": 0, "currency": "USD"}), &json!(id))
     );
 
     assert_eq!(send(&sandbox, &event).await.body, reply.body, "the same request again");
@@ -182,4 +202,44 @@ async fn what_is_not_there_or_not_asked_right_is_refused() {
         assert_eq!((reply.status, reply.error().as_deref()), (status, Some(error)));
     }
     assert_eq!(shop.db.count("invoice").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_worth_nothing_is_not_invoiced() {
+    let shop = Shop::open(Seed { unit_price_minor: 0, ..Seed::default() }).await;
+    let sandbox = shop.db.endpoint();
+    assert_eq!(allocate(&shop, 0, 0, 3).await.status, 200);
+    refused(&sandbox, &invoice_of(&shop, 0), 422, "nothing_to_invoice").await;
+    assert_eq!(shop.db.count("invoice").await, 0);
+}
+
+#[tokio::test]
+async fn what_was_shipped_of_a_cancelled_order_can_be_invoiced_once() {
+    let shop = Shop::open(Seed::default()).await;
+    let sandbox = shop.db.endpoint();
+    let order = shop.tenant.orders[0];
+    shop.db.execute(format!("update wholesale_order set status = 'cancelled' where id = '{order}'")).await;
+    refused(&sandbox, &invoice_of(&shop, 0), 409, "order_not_open").await;
+    shop.db.execute(format!("update order_line set qty_shipped = 2 where order_id = '{order}'")).await;
+    let reply = send(&sandbox, &invoice_of(&shop, 0)).await;
+    assert_eq!((reply.status, reply.json()["totalMinor"].as_i64()), (201, Some(2_000)));
+    let by = format!("user:{}", shop.tenant.users[0]);
+    assert_eq!(shop.db.count(&format!("invoice where created_by = '{by}'")).await, 1);
+    refused(&sandbox, &invoice_of(&shop, 0), 409, "order_not_open").await;
+}
+
+#[tokio::test]
+async fn a_line_that_was_repriced_is_billed_for_new_units_only() {
+    let shop = Shop::open(Seed::default()).await;
+    let sandbox = shop.db.endpoint();
+    assert_eq!(allocate(&shop, 0, 0, 2).await.status, 200);
+    assert_eq!(send(&sandbox, &invoice_of(&shop, 0)).await.json()["totalMinor"], 2_000);
+    let path = format!("/orders/{}", shop.tenant.orders[0]);
+    let lines = json!({"lines": [{"skuId": shop.tenant.skus[0], "qty": 6, "unitPriceMinor": 3_000}]});
+    let event = Event::new("PATCH", &path).bearer(&shop.tenant.token()).key(&fresh_key());
+    let saved = order_save::handle(&sandbox, event.header("if-match", "*").json(&lines).request()).await;
+    assert_eq!(saved.status(), 200);
+    refused(&sandbox, &invoice_of(&shop, 0), 422, "nothing_to_invoice").await;
+    assert_eq!(allocate(&shop, 0, 0, 1).await.status, 200);
+    assert_eq!(send(&sandbox, &invoice_of(&shop, 0)).await.json()["totalMinor"], 3_000);
 }

@@ -4,4 +4,5 @@
 mod access;
 mod documents;
 mod lists;
+mod odd_events;
 mod reader;

@@ -38,21 +38,29 @@ async fn a_partner_that_hangs_costs_one_attempt_of_limited_time() {
     assert_failed(&db, "no whole answer within 300ms").await;
 }
 
+/// A body that comes drop by drop and never ends.
+fn dripping() -> Response {
+    let drops = stream::unfold((), |()| async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Some((Ok::<_, std::io::Error>(Bytes::from_static(b".")), ()))
+    });
+    Response::new(Body::from_stream(drops))
+}
+
 #[tokio::test]
 async fn a_partner_that_drips_is_over_in_the_same_time() {
-    let partner = Partner::start(|_| async {
-        let drops = stream::unfold((), |()| async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            Some((Ok::<_, std::io::Error>(Bytes::from_static(b".")), ()))
-        });
-        Response::new(Body::from_stream(drops))
-    })
-    .await;
+    let partner = Partner::start(|_| async { (500.to_status(), dripping()) }).await;
     let (db, ..) = one_due_event(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
     assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
-    assert_failed(&db, "no whole answer within 300ms").await;
+    assert_failed(&db, "HTTP 500 Internal Server Error, then no whole answer within 300ms").await;
+
+    partner.answer(|_| async { dripping() });
+    db.execute("update outbox set next_attempt_at = now()").await;
+    let begun = Instant::now();
+    assert_eq!(drain(&relay_with(&db, hasty())).await.delivered, 1, "a 2xx, whatever follows");
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The relay's promises, tested against a real database and partners that are real HTTP servers.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod answers;
 mod crash;
 mod deliver;
 mod fail;

@@ -1,4 +1,4 @@
-//! Third-party stand-ins and verifiers, run by the Python that HOLDFAST_TEST_PYTHON names; skipped without it.
+//! Third-party stand-ins and verifiers, run by the Python that HOLDFAST_TEST_PYTHON names.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use aws::scheduler::{Scheduled, Scheduler};
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use relay::Helpers;
 use serde_json::{Value, json};
-use testing::{Seed, TestDb};
+use testing::{Seed, TestDb, python};
 use tokio::time::Instant;
 
 use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay, relay_with};
@@ -22,14 +22,6 @@ pub fn aws_at(endpoint: &str) -> SdkConfig {
         .credentials_provider(aws_sdk_scheduler::config::SharedCredentialsProvider::new(credentials))
         .endpoint_url(endpoint)
         .build()
-}
-
-fn python() -> Option<String> {
-    let python = std::env::var("HOLDFAST_TEST_PYTHON").ok().filter(|path| !path.is_empty());
-    if python.is_none() {
-        println!("left out: HOLDFAST_TEST_PYTHON is not set");
-    }
-    python
 }
 
 /// moto's server.

@@ -1,8 +1,11 @@
 //! The promises of stripe-webhook, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
+mod accounts;
 mod any_order;
+mod currencies;
 mod effects;
+mod facts;
 mod money;
 mod official;
 mod once;
@@ -67,6 +70,45 @@ fn succeeded(id: &str, intent: &str, invoice: Uuid, amount: i64) -> Value {
         json!({"id": intent, "amount_received": amount, "amount": amount,
         "currency": "usd", "metadata": {"invoice_id": invoice}}),
     )
+}
+
+/// An event that says when it was made.
+fn at(created: i64, mut event: Value) -> Value {
+    event["created"] = json!(created);
+    event
+}
+
+/// An event about a refund by its own id.
+fn refund(id: &str, topic: &str, intent: &str, refund: (&str, i64, &str)) -> Value {
+    let (refund, amount, status) = refund;
+    event(
+        id,
+        topic,
+        json!({"id": refund, "amount": amount, "currency": "usd", "status": status, "charge": format!("ch_{intent}"),
+            "payment_intent": intent, "metadata": {}}),
+    )
+}
+
+/// An event about the whole dispute of a payment of 5,000.
+fn disputed(id: &str, topic: &str, intent: &str, status: &str) -> Value {
+    event(
+        id,
+        &format!("charge.dispute.{topic}"),
+        json!({"id": format!("dp_{intent}"), "amount": 5_000, "currency": "usd", "status": status,
+            "charge": format!("ch_{intent}"), "payment_intent": intent}),
+    )
+}
+
+/// Status, received, returned, and whether it is disputed.
+async fn state(shop: &Shop, invoice: Uuid) -> String {
+    text(
+        shop,
+        format!(
+            "select concat_ws(' ', status, paid_minor, refunded_minor, case when disputed_at is not null then 'disputed' end)
+             from invoice where id = '{invoice}'"
+        ),
+    )
+    .await
 }
 
 /// A refund that names its invoice only through the payment intent.
