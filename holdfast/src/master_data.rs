@@ -252,6 +252,16 @@ pub async fn add_shop(conn: &mut PgConnection, tenant: Uuid, domain: &str) -> Re
     Ok(())
 }
 
+/// Binds a tenant to a connected Stripe account (`acct_…`): from then on only events of its accounts count for it.
+pub async fn add_stripe_account(conn: &mut PgConnection, tenant: Uuid, account: &str) -> Result<()> {
+    sqlx::query("insert into stripe_account (id, tenant_id) values ($1, $2)")
+        .bind(account)
+        .bind(tenant)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// Inserts a 3PL account that signs with `secret` (`whsec_…`).
 pub async fn add_threepl_account(
     conn: &mut PgConnection,

@@ -157,3 +157,16 @@ async fn another_database_is_refused_in_words_and_without_a_line_of_the_servers_
     let not_migrated = "this database has not been migrated: run `holdfast migrate` first\n";
     assert_eq!(refused(&db.owner_url, &list, FAILED), not_migrated);
 }
+
+#[tokio::test]
+async fn a_tenant_is_bound_to_a_stripe_account_once_and_unbound() {
+    let db = TestDb::create().await;
+    let (url, tenant) = (db.owner_url.as_str(), new_tenant(&db.owner_url));
+    let bind = ["admin", "stripe", "bind", "--tenant", &tenant, "--account", "acct_1Abc"];
+    assert_eq!(printed(url, &bind)["tenantId"], tenant.as_str());
+    refused(url, &bind, FAILED);
+    assert_eq!(printed(url, &["admin", "stripe", "list"])["account"], "acct_1Abc");
+    printed(url, &["admin", "stripe", "unbind", "--account", "acct_1Abc"]);
+    refused(url, &["admin", "stripe", "unbind", "--account", "acct_1Abc"], FAILED);
+    refused(url, &["admin", "stripe", "bind", "--tenant", &tenant, "--account", "1Abc"], WRONG_ARGUMENTS);
+}

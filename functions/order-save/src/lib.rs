@@ -18,7 +18,9 @@ const WRITES: Access = Access::Scope(Scope::OrdersWrite);
 pub const ROUTES: &[Route<Endpoint>] = &[
     Route::new("POST", "/orders", WRITES, |endpoint, request| Box::pin(create(endpoint, request))),
     Route::new("PATCH", "/orders/{orderId}", WRITES, |endpoint, request| Box::pin(save(endpoint, request))),
-    Route::new("POST", "/orders/{orderId}/close", WRITES, |endpoint, request| Box::pin(close(endpoint, request))),
+    Route::new("POST", "/orders/{orderId}/close", WRITES, |endpoint, request| {
+        Box::pin(close(endpoint, request))
+    }),
     Route::new("POST", "/orders/{orderId}/cancel", WRITES, |endpoint, request| {
         Box::pin(cancel(endpoint, request))
     }),

@@ -68,6 +68,16 @@ pub fn secret(text: &str) -> Result<(), String> {
     Err(format!("it must be {least} to {most} bytes in base64; this one is {} bytes", bytes.len()))
 }
 
+/// A connected account's id, as Stripe writes it.
+pub(super) fn stripe_account(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("acct_").unwrap_or_default();
+    if !rest.is_empty() && rest.len() <= 250 && rest.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        Ok(text.to_owned())
+    } else {
+        Err("an account's id is acct_ and letters and digits".into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

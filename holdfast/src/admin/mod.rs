@@ -33,6 +33,12 @@ pub enum Command {
     /// Connect a Shopify shop to a tenant, or list all shops.
     #[command(subcommand)]
     Shop(ShopCommand),
+    /// Bind a tenant to a connected Stripe account, undo it, or list all bindings.
+    ///
+    /// A bound tenant takes events of its accounts only, an unbound one only events without an account. Events of
+    /// destination charges carry no account: do not bind a tenant that is paid by those.
+    #[command(subcommand)]
+    Stripe(StripeCommand),
     /// Create a 3PL account, or list all of them.
     #[command(subcommand)]
     Threepl(ThreeplCommand),
@@ -117,6 +123,28 @@ pub enum ApiKeyCommand {
     },
 }
 
+/// `holdfast admin stripe`.
+#[derive(Subcommand)]
+pub enum StripeCommand {
+    /// Bind a tenant to a connected account.
+    Bind {
+        /// The tenant's id.
+        #[arg(long, value_name = "ID")]
+        tenant: Uuid,
+        /// The connected account: acct_….
+        #[arg(long, value_name = "ACCOUNT", value_parser = check::stripe_account)]
+        account: String,
+    },
+    /// Undo a binding.
+    Unbind {
+        /// The connected account: acct_….
+        #[arg(long, value_name = "ACCOUNT")]
+        account: String,
+    },
+    /// List all bindings.
+    List,
+}
+
 /// `admin shop …`
 #[derive(Subcommand)]
 pub enum ShopCommand {
@@ -160,6 +188,7 @@ pub async fn run(owner_url: &str, command: Command) -> Result<()> {
         Command::User(command) => user(&mut conn, command).await,
         Command::ApiKey(command) => api_key(&mut conn, command).await,
         Command::Shop(command) => shop(&mut conn, command).await,
+        Command::Stripe(command) => stripe(&mut conn, command).await,
         Command::Threepl(command) => threepl(&mut conn, command).await,
         Command::Import(args) => import::run(&mut conn, args).await,
     };
@@ -261,6 +290,26 @@ async fn shop(conn: &mut PgConnection, command: ShopCommand) -> Result<Vec<Value
         }
         ShopCommand::List => {
             owned(conn, "select domain, tenant_id from shopify_shop order by domain", "domain").await
+        }
+    }
+}
+
+async fn stripe(conn: &mut PgConnection, command: StripeCommand) -> Result<Vec<Value>> {
+    match command {
+        StripeCommand::Bind { tenant, account } => {
+            master_data::add_stripe_account(conn, tenant, &account).await?;
+            Ok(vec![json!({ "account": account, "tenantId": tenant })])
+        }
+        StripeCommand::Unbind { account } => {
+            let gone =
+                sqlx::query("delete from stripe_account where id = $1").bind(&account).execute(conn).await?;
+            if gone.rows_affected() == 0 {
+                bail!("no tenant is bound to the account {account}");
+            }
+            Ok(vec![json!({ "account": account, "tenantId": null })])
+        }
+        StripeCommand::List => {
+            owned(conn, "select id, tenant_id from stripe_account order by id", "account").await
         }
     }
 }

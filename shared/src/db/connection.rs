@@ -22,8 +22,6 @@ use crate::runtime::config::{DatabaseConfig, Pooler};
 /// Limit for opening a connection. A request may open two (the second after a loss); both fit into [`REQUEST_TIMEOUT`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-
-
 /// How long a request waits for its key after it lost its own connection: the server may not have noticed the loss yet, and
 /// the lost session then still holds the key's locks.
 const KEY_WAIT: Duration = Duration::from_secs(3);
@@ -135,12 +133,7 @@ impl Db {
         .await
     }
 
-    async fn attempts<C: Sync, T>(
-        &self,
-        run: &Run,
-        context: &C,
-        work: Work<C, T>,
-    ) -> Result<T, DbError> {
+    async fn attempts<C: Sync, T>(&self, run: &Run, context: &C, work: Work<C, T>) -> Result<T, DbError> {
         let mut may_reconnect = true;
         let mut retries = 0;
         loop {

@@ -24,9 +24,9 @@ pub(super) fn is_lost(error: &sqlx::Error) -> bool {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
         // cannot_connect_now, idle_session_timeout. 25006, read-only transaction: after a failover this session is on a
         // standby; a new one finds the primary.
-        sqlx::Error::Database(db) => db
-            .code()
-            .is_some_and(|c| ended_session(&c) || matches!(c.as_ref(), "57P03" | "57P05" | "25006")),
+        sqlx::Error::Database(db) => {
+            db.code().is_some_and(|c| ended_session(&c) || matches!(c.as_ref(), "57P03" | "57P05" | "25006"))
+        }
         _ => false,
     }
 }

@@ -23,7 +23,9 @@ pub fn read_save(body: &Value) -> Result<(CustomerFields, Option<i64>), Vec<Body
         base_version = fields.optional_integer("baseVersion", VERSION_RANGE, &mut errors);
         if fields.optional("creditLimitMinor").is_some_and(Value::is_null) {
             written.insert("creditLimitMinor".into(), Value::Null);
-        } else if let Some(limit_minor) = fields.optional_integer("creditLimitMinor", MONEY_RANGE, &mut errors) {
+        } else if let Some(limit_minor) =
+            fields.optional_integer("creditLimitMinor", MONEY_RANGE, &mut errors)
+        {
             written.insert("creditLimitMinor".into(), limit_minor.into());
         }
         if let Some(on_hold) = fields.optional_bool("onHold", &mut errors) {

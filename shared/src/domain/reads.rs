@@ -56,7 +56,6 @@ pub fn invoices(query: &[(String, String)]) -> Result<Query, Problem> {
     parameters.finish(Query::list("invoice", &page, filters))
 }
 
-
 /// Succeeds if the database answers; fails within 7 s if it does not.
 pub async fn health(db: &Db) -> Result<(), Problem> {
     db.send("select 1".into()).await?;

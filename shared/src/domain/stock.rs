@@ -32,7 +32,8 @@ pub struct Allocation {
 /// Reads `{"skuId","qty"}` or `{"lines":[{"skuId","qty"}, …]}`, each with `"partial"`?, or returns every mistake.
 pub fn read_allocation(body: &Value) -> Result<Allocation, Vec<BodyError>> {
     let mut partial = false;
-    let lines = read(body, |fields, errors| partial = fields.optional_bool("partial", errors).unwrap_or(false))?;
+    let lines =
+        read(body, |fields, errors| partial = fields.optional_bool("partial", errors).unwrap_or(false))?;
     Ok(Allocation { lines, partial })
 }
 

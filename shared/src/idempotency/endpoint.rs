@@ -15,8 +15,9 @@ use crate::db::call::Statement;
 use crate::db::connection::Db;
 use crate::db::error::DbError;
 use crate::db::run::RequestScope;
+use crate::http::answered::answered;
 use crate::http::auth::{Auth, Caller};
-use crate::http::event::{Answer, Incoming, MAX_BODY_BYTES, respond};
+use crate::http::event::{Answer, Incoming, MAX_BODY_BYTES};
 use crate::http::json::{BodyError, parse};
 use crate::http::problem::Problem;
 use crate::http::query::Query;
@@ -25,6 +26,7 @@ use crate::idempotency::key;
 use crate::idempotency::once::Call;
 use crate::idempotency::precondition::Precondition;
 use crate::runtime::config::{AuthConfig, ConfigError, DatabaseConfig};
+use crate::runtime::request_log;
 
 /// A sandbox's state, built once at cold start.
 pub struct Endpoint {
@@ -61,18 +63,12 @@ impl Endpoint {
         work: impl Future<Output = Result<Answer, Problem>>,
     ) -> Response<Body> {
         let scope = RequestScope::begin();
-        let result = tokio::time::timeout(REQUEST_DEADLINE, scope.clone().run(work)).await.unwrap_or_else(|_| {
-            Err(if incoming.method == Method::GET { Problem::unavailable() } else { Problem::outcome_unknown() })
-        });
-        let (status, error, replayed) = match &result {
-            Ok(answer) => (answer.status, None, answer.replayed),
-            Err(problem) => (problem.status, Some(problem.error), false),
+        let limited = async {
+            let done = tokio::time::timeout(REQUEST_DEADLINE, scope.clone().run(work)).await;
+            done.unwrap_or_else(|_| Err(too_late(incoming)))
         };
-        tracing::info!(request_id = %incoming.request_id, method = %incoming.method,
-            path = %incoming.segments.join("/"), status, error, replayed, "answered");
-        let allocation = incoming.segments.last().is_some_and(|last| last == "allocate");
-        crate::runtime::metrics::of_answer(allocation, status, error, replayed).write();
-        respond(result, &incoming.request_id)
+        let (result, seen) = request_log::watch(limited).await;
+        answered(incoming, result, seen, scope.database_ms())
     }
 
     /// Routes one event and answers it; `state` is passed to the handlers.
@@ -139,10 +135,7 @@ impl Endpoint {
             let key = key::read(&incoming.headers)?;
             let body = parse(body).map_err(|error| Problem::invalid_body(&[error]))?;
             let (command, precondition) = read(&body)?;
-            Ok((
-                Call::new(caller.clone(), key, incoming.method.as_str(), path, precondition, &body),
-                command,
-            ))
+            Ok((Call::new(caller.clone(), key, incoming.method.as_str(), path, precondition, &body), command))
         });
         self.unknown_user_first(&caller, checked).await
     }
@@ -179,6 +172,11 @@ impl Endpoint {
         let who = caller.named_in(Statement::new("holdfast.is_user", json!({})));
         Ok(self.db.call_one(&who).await?.try_get("is_user")?)
     }
+}
+
+/// A read changes nothing; what became of anything else is not known.
+fn too_late(incoming: &Incoming) -> Problem {
+    if incoming.method == Method::GET { Problem::unavailable() } else { Problem::outcome_unknown() }
 }
 
 fn check_scope(caller: &Caller, access: Access) -> Result<(), Problem> {

@@ -147,7 +147,9 @@ impl<C: Sync> Keyed<'_, C> {
     ) -> Result<Result<Answer, Problem>, DbError> {
         let call = self.call.to_json();
         let claim = Statement::new("holdfast.claim", call.clone()).sql();
-        let claimed = first_row(send(connection, format!("begin; {}{claim}; savepoint work", run.server_limit())).await?)?;
+        let claimed = first_row(
+            send(connection, format!("begin; {}{claim}; savepoint work", run.server_limit())).await?,
+        )?;
         if claimed.try_get::<&str, _>("decision")? != "run" {
             send(connection, "rollback".into()).await?;
             return answer_of_row(run, claimed);

@@ -30,9 +30,7 @@ impl Precondition {
             (None, Some(version)) => {
                 Ok(Self { any: false, tags: vec![version.to_string()], status: 409, yours: Some(version) })
             }
-            (Some(IfMatch { any, tags }), None) => {
-                Ok(Self::of_if_match(IfMatch { any, tags }))
-            }
+            (Some(IfMatch { any, tags }), None) => Ok(Self::of_if_match(IfMatch { any, tags })),
             (Some(IfMatch { any, tags }), Some(version)) => {
                 let version_tag = version.to_string();
                 if !any && !tags.contains(&version_tag) {
@@ -51,7 +49,10 @@ impl Precondition {
     fn of_if_match(IfMatch { any, tags }: IfMatch) -> Self {
         let yours = match tags.as_slice() {
             // The same rule as the comparison's: a tag that is no version in its one form matches none.
-            [only] => only.parse().ok().filter(|version: &i64| VERSION_RANGE.contains(version) && version.to_string() == *only),
+            [only] => only
+                .parse()
+                .ok()
+                .filter(|version: &i64| VERSION_RANGE.contains(version) && version.to_string() == *only),
             _ => None,
         };
         Self { any, tags, status: 412, yours }

@@ -80,20 +80,6 @@ impl Line {
     }
 }
 
-/// Counts an endpoint's answer: a replay, a conflict with a request in flight, a refused allocation.
-pub(crate) fn of_answer(allocation: bool, status: u16, error: Option<&str>, replayed: bool) -> Line {
-    let mut line = Line::of("endpoint");
-    if replayed {
-        line = line.with("Replays", Unit::Count, 1.0);
-    } else if allocation && error.is_none() && (400..500).contains(&status) {
-        line = line.with("AllocationsRefused", Unit::Count, 1.0);
-    }
-    if error == Some("idempotency_key_in_use") {
-        line = line.with("ConflictsInFlight", Unit::Count, 1.0);
-    }
-    line
-}
-
 /// Counts a request by its answer: replays, refused allocations, conflicts, wrong signatures; of a webhook's deliveries the
 /// duplicates and the exceptions.
 pub fn of_request(answered: &Answered<'_>) -> Line {

@@ -18,10 +18,12 @@ use sqlx::Row;
 use crate::db::call::{Statement, first_row, json_literal};
 use crate::db::connection::Db;
 use crate::db::run::RequestScope;
-use crate::http::event::{Answer, Incoming, respond};
+use crate::http::answered::answered;
+use crate::http::event::{Answer, Incoming};
 use crate::http::problem::Problem;
 use crate::http::route::{Route, dispatch};
 use crate::runtime::config::{ConfigError, DatabaseConfig};
+use crate::runtime::request_log;
 use crate::webhooks::reading::{MAX_TEXT, Reading, is_storable};
 use crate::webhooks::signature::Secrets;
 use crate::webhooks::{shopify, stripe, threepl};
@@ -67,15 +69,13 @@ impl Receiver {
         work: impl Future<Output = Result<Answer, Problem>>,
     ) -> Response<Body> {
         let scope = RequestScope::begin_within(self.deadline);
-        let result = tokio::time::timeout(self.deadline + AFTER_THE_DATABASE, scope.clone().run(work))
-            .await
-            .unwrap_or_else(|_| Err(Problem::outcome_unknown()));
-        let (status, error) = match &result {
-            Ok(answer) => (answer.status, None),
-            Err(problem) => (problem.status, Some(problem.error)),
+        let limited = async {
+            let done =
+                tokio::time::timeout(self.deadline + AFTER_THE_DATABASE, scope.clone().run(work)).await;
+            done.unwrap_or_else(|_| Err(Problem::outcome_unknown()))
         };
-        tracing::info!(request_id = %incoming.request_id, path = %incoming.segments.join("/"), status, error, "answered");
-        respond(result, &incoming.request_id)
+        let (result, seen) = request_log::watch(limited).await;
+        answered(incoming, result, seen, scope.database_ms())
     }
 
     /// The signing secrets of a 3PL account; empty for an unknown account.
@@ -96,7 +96,7 @@ impl Receiver {
         let message = format!("select holdfast.receive({argument}, '\\x{body}')");
         let row = first_row(self.db.commit(message).await?)?;
         let verdict: &str = row.try_get("receive")?;
-        tracing::info!(provider = delivery.provider, topic = %delivery.reading.topic, verdict, "webhook");
+        request_log::delivery(delivery.provider, &delivery.reading.topic, verdict);
         Ok(received(verdict == "duplicate"))
     }
 }

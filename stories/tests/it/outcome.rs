@@ -171,6 +171,11 @@ async fn a_key_that_stays_held_by_a_lost_session_is_an_unknown_outcome_in_time()
     assert!(took < ANSWERED_WITHIN, "{took:?}");
     assert_eq!(first.status, 503, "{}", first.json());
     assert_ne!(second.error().as_deref(), Some("idempotency_key_in_use"));
-    assert_eq!((second.status, second.error().as_deref()), (503, Some("outcome_unknown")), "{}", second.json());
+    assert_eq!(
+        (second.status, second.error().as_deref()),
+        (503, Some("outcome_unknown")),
+        "{}",
+        second.json()
+    );
     stage.retried(&event).await;
 }

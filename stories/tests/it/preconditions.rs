@@ -37,9 +37,16 @@ async fn operations_on_an_order_are_refused_for_a_version_that_it_does_not_have_
         for stale in ["\"7\"", "W/\"1\"", "\"01\"", "1"] {
             let event = event(stale);
             let reply = answer(&sandbox, &event, verb).await;
-            assert_eq!((reply.status, reply.error().as_deref()), (412, Some("version_conflict")), "{verb} {stale}");
+            assert_eq!(
+                (reply.status, reply.error().as_deref()),
+                (412, Some("version_conflict")),
+                "{verb} {stale}"
+            );
             assert_eq!(reply.json()["current"]["version"], 1, "{verb} {stale}");
-            assert_eq!(reply.json()["yourBaseVersion"], if stale == "\"7\"" { json!(7) } else { json!(null) });
+            assert_eq!(
+                reply.json()["yourBaseVersion"],
+                if stale == "\"7\"" { json!(7) } else { json!(null) }
+            );
             let again = answer(&sandbox, &event, verb).await;
             assert_eq!((again.header("idempotent-replayed"), &again.body), (Some("true"), &reply.body));
         }

@@ -231,15 +231,28 @@ pub async fn template(workspace: &Workspace, venv: &Venv, report: &mut Report) -
 
 /// Runs cargo-deny, if it is installed.
 pub async fn dependencies(workspace: &Workspace, report: &mut Report) -> Result<()> {
-    let mut probe = process::cargo();
-    if !process::output(probe.args(["deny", "--version"])).await?.status.success() {
-        report.left_out("cargo deny check", "cargo-deny is not installed (cargo install cargo-deny)");
+    let Some(mut deny) = cargo_deny(workspace).await? else {
+        report.left_out(
+            "cargo deny check",
+            "cargo-deny is not installed (cargo install cargo-deny, or .ci/run)",
+        );
         return Ok(());
-    }
-    let mut cargo = process::cargo();
+    };
     // Not `advisories`, which needs the internet.
-    cargo.args(["deny", "check", "bans", "licenses", "sources"]).current_dir(workspace.root());
-    report.one("cargo deny check bans licenses sources", &mut cargo).await
+    deny.args(["check", "bans", "licenses", "sources"]).current_dir(workspace.root());
+    report.one("cargo deny check bans licenses sources", &mut deny).await
+}
+
+/// The one that `.ci/run` installs, or this machine's.
+async fn cargo_deny(workspace: &Workspace) -> Result<Option<Command>> {
+    let own = workspace.local("cargo-tools/bin/cargo-deny");
+    if own.is_file() {
+        return Ok(Some(Command::new(own)));
+    }
+    let [mut probe, mut installed] = [process::cargo(), process::cargo()];
+    installed.arg("deny");
+    let found = process::output(probe.args(["deny", "--version"])).await?.status.success();
+    Ok(found.then_some(installed))
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ async fn a_payment_is_booked_by_those_who_may_and_names_its_sum_and_reference() 
     }
     let body = json!({"amountMinor": 1, "reference": "x"});
     let event = Event::post(&format!("/invoices/{id}/payments"))
-        .bearer(&shop.tenant.token())
+        .bearer(&testing::token(shop.tenant.id, shop.tenant.users[0], "orders:write orders:read"))
         .key(&fresh_key())
         .json(&body);
     refused(&sandbox, &event, 403, "forbidden").await;

@@ -96,7 +96,10 @@ async fn a_void_is_asked_by_those_who_may_and_says_why() {
     refused(&sandbox, &about(&other, &id, "void", &reason), 404, "not_found").await;
     refused(&sandbox, &about(&other, "x", "void", &reason), 404, "not_found").await;
     let path = format!("/invoices/{id}/void");
-    let event = Event::post(&path).bearer(&other.tenant.token()).key(&fresh_key()).json(&reason);
+    let event = Event::post(&path)
+        .bearer(&testing::token(other.tenant.id, other.tenant.users[0], "orders:write"))
+        .key(&fresh_key())
+        .json(&reason);
     refused(&sandbox, &event, 403, "forbidden").await;
     for body in [
         json!({}),

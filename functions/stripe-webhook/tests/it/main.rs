@@ -6,6 +6,7 @@ mod any_order;
 mod currencies;
 mod effects;
 mod facts;
+mod log;
 mod money;
 mod official;
 mod once;
