@@ -11,7 +11,6 @@ use shared::delivery::attempt::{Attempt, Sender};
 use shared::delivery::shopify_push::push;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::Instant;
 
 use crate::guard::event_to;
 
@@ -168,9 +167,7 @@ async fn hundreds_of_headers_make_no_difference() {
 async fn no_more_than_64_kib_of_a_2xx_without_end_is_read() {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
     let partner = RawPartner::start(head, Then::Flood).await;
-    let begun = Instant::now();
     assert_eq!(partner.attempt(&sender()).await, Attempt::Delivered);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // The sockets of both sides have buffered more than was read.
     let sent_mib = partner.sent.load(Ordering::SeqCst) >> 20;
     assert!(sent_mib < 32, "the partner could send {sent_mib} MiB");

@@ -10,22 +10,37 @@ use testing::{Seed, TestDb};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay_with, rows, until};
+use crate::support::{PATIENCE, Partner, ToStatus, drain, eager, hasty, relay, relay_with, rows, until};
 
-/// Leases expire within milliseconds.
-fn reckless() -> Limits {
-    Limits { lease: Duration::from_millis(450), retry_unit: Duration::from_millis(1), ..hasty() }
-}
-
-/// Runs a relay until `killed` is called or it has nothing left to do. Returns whether it was killed.
-async fn run_until_killed(db: &TestDb, limits: Limits, killed: &Notify) -> bool {
-    let relay = relay_with(db, limits);
-    let deadline = Instant::now() + Duration::from_secs(60);
+/// Runs a relay until `killed` is called or it has nothing left to do. Returns whether it was killed; then its leases have
+/// expired.
+async fn run_until_killed(db: &TestDb, killed: &Notify) -> bool {
+    const ATTEMPTS: &str = "select sum(attempts) from outbox";
+    let before: i64 = db.scalar(ATTEMPTS).await;
+    let relay = relay_with(db, Limits { retry_unit: Duration::from_millis(1), ..eager() });
+    let call = async {
+        killed.notified().await;
+        // A request of an earlier relay may have been on its way: it is not this one's.
+        while db.scalar::<i64>(ATTEMPTS).await == before {
+            killed.notified().await;
+        }
+    };
     tokio::select! {
-        summary = relay.run_once(Duration::from_secs(3), deadline) => { summary.unwrap(); false }
-        () = killed.notified() => true,
+        summary = relay.run_once(Duration::from_secs(1), Instant::now() + PATIENCE * 2) => {
+            summary.unwrap();
+            return false;
+        }
+        () = call => {}
         () = tokio::time::sleep(PATIENCE) => panic!("neither killed nor done"),
     }
+    drop(relay);
+    until(db, "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
+    db.execute(
+        "update outbox set leased_until = leased_until - interval '1 h', next_attempt_at = next_attempt_at - interval '1 h'
+         where lease_token is not null",
+    )
+    .await;
+    true
 }
 
 #[tokio::test]
@@ -43,11 +58,7 @@ async fn a_relay_killed_twelve_times_in_mid_batch_dead_letters_nothing_that_is_d
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 20).await;
     for kill in 1..=12 {
-        assert!(run_until_killed(&db, reckless(), &killed).await, "kill {kill} did not come");
-        // Requests of the batch that were on their way when the relay died do not count for the next one.
-        until(&db, "select not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let _ = tokio::time::timeout(Duration::ZERO, killed.notified()).await;
+        assert!(run_until_killed(&db, &killed).await, "kill {kill} did not come");
     }
     let attempts: Vec<i32> = rows(&db).await.iter().map(|row| row.attempts).collect();
     // The first kill cost all twenty an attempt, every later one a single row, never the same twice.
@@ -55,8 +66,7 @@ async fn a_relay_killed_twelve_times_in_mid_batch_dead_letters_nothing_that_is_d
     assert!(attempts.iter().all(|attempts| *attempts <= 2), "{attempts:?}");
 
     partner.answer(|_| async { 200.to_status() });
-    until(&db, "select bool_and(leased_until < now() and next_attempt_at < now()) from outbox").await;
-    let summary = drain(&relay_with(&db, hasty())).await;
+    let summary = drain(&relay(&db)).await;
     assert_eq!((summary.delivered, summary.dead_lettered), (20, 0));
 }
 
@@ -81,7 +91,7 @@ async fn an_event_that_kills_the_relay_each_time_is_dead_lettered_alone() {
     db.execute("update destination set max_attempts = 5").await;
     db.emit(&tenant, 20).await;
     let mut kills = 0;
-    while run_until_killed(&db, reckless(), &killed).await {
+    while run_until_killed(&db, &killed).await {
         kills += 1;
         assert!(kills <= 5, "still killed after its last attempt");
         db.emit(&tenant, 1).await; // there is always other work, and it is done
@@ -152,9 +162,7 @@ async fn lost_rows_and_new_work_take_turns() {
          next_attempt_at = now() where id <= 10",
     )
     .await;
-    let mut limits = hasty();
-    (limits.in_flight_each, limits.attempt, limits.lease) =
-        (4, Duration::from_secs(5), Duration::from_secs(30));
+    let limits = Limits { in_flight_each: 4, ..eager() };
     assert_eq!(drain(&relay_with(&db, limits)).await.delivered, 600);
     let order: Vec<bool> = partner.received().iter().map(|received| received.id() <= 10).collect();
     let first_lost = order.iter().position(|lost| *lost).unwrap();
@@ -180,7 +188,7 @@ async fn a_relay_paused_past_its_lease_settles_nothing() {
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 1).await;
     // The lease expires before the answer comes: for the outbox the same as a pause between answer and settlement.
-    let paused = Limits { attempt: Duration::from_secs(5), lease: Duration::from_millis(150), ..hasty() };
+    let paused = Limits { lease: Duration::from_millis(150), ..eager() };
     let summary = drain(&relay_with(&db, paused)).await;
     assert_eq!((summary.claimed, summary.delivered, summary.failed), (1, 0, 0));
     let row = &rows(&db).await[0];
@@ -188,11 +196,7 @@ async fn a_relay_paused_past_its_lease_settles_nothing() {
 
     // Nor does it settle when another relay holds the row by then: the second delivery counts.
     db.execute("update outbox set next_attempt_at = now()").await;
-    let taken_over = relay_with(
-        &db,
-        Limits { attempt: Duration::from_secs(5), lease: Duration::from_secs(30), ..hasty() },
-    );
-    assert_eq!(drain(&taken_over).await.delivered, 1);
+    assert_eq!(drain(&relay(&db)).await.delivered, 1);
     let row = &rows(&db).await[0];
     assert!(row.processed && row.attempts == 2, "{row:?}");
     assert_eq!(partner.ids(), [1, 1]);
@@ -228,7 +232,7 @@ async fn a_relay_that_wakes_up_while_another_holds_its_row_settles_nothing() {
     .await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 1).await;
-    let patient = Limits { attempt: Duration::from_secs(10), ..hasty() };
+    let patient = Limits { attempt: PATIENCE, ..hasty() };
     let (sleeper, done) = (relay_with(&db, patient), Arc::clone(&first_done));
     let sleeper = tokio::spawn(async move {
         let summary = drain(&sleeper).await;
@@ -237,7 +241,7 @@ async fn a_relay_that_wakes_up_while_another_holds_its_row_settles_nothing() {
     });
     until(&db, "select bool_and(attempts = 1 and leased_until < now()) from outbox").await;
     db.execute("update outbox set next_attempt_at = now()").await;
-    let other = relay_with(&db, Limits { lease: Duration::from_secs(30), ..patient });
+    let other = relay_with(&db, Limits { lease: PATIENCE, ..patient });
     let other = tokio::spawn(async move { drain(&other).await });
     told(&second_came).await;
     first_may_answer.notify_one();
@@ -266,7 +270,7 @@ async fn a_lost_row_of_a_destination_that_hangs_does_not_hold_up_the_lost_rows_o
          next_attempt_at = now() - interval '1 s' + make_interval(secs => id / 100.0)",
     )
     .await;
-    drain(&relay_with(&db, hasty())).await;
+    drain(&relay_with(&db, Limits { attempt: Duration::from_secs(1), ..eager() })).await;
     let before = hanging.received().iter().filter(|r| r.at < content.received()[4].at).count();
     assert_eq!(before, 1, "attempts at the hanging one before the others were through");
     assert!(rows(&db).await.iter().all(|row| !row.leased));

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use relay::Limits;
 use sqlx::Connection;
 use standardwebhooks::Webhook;
 use testing::{Seed, TestDb};
 use tokio::time::Instant;
 
-use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows, until};
+use crate::support::{PATIENCE, Partner, ToStatus, drain, eager, relay, relay_with, rows, until};
 
 #[tokio::test]
 async fn an_event_arrives_signed_with_every_live_secret_and_with_the_bytes_of_its_payload() {
@@ -155,16 +156,17 @@ async fn while_it_watches_a_new_event_waits_for_the_next_look() {
     let tenant = db.seed(Seed::default()).await;
     let partner = Partner::content().await;
     db.destination(&tenant, &partner.url, &["*"]).await;
-    let relay = relay_with(&db, hasty());
-    let watching = tokio::spawn(async move {
-        relay.run_once(Duration::from_secs(2), Instant::now() + Duration::from_secs(60)).await.unwrap()
-    });
+    let relay = relay_with(&db, eager());
+    let watching =
+        tokio::spawn(async move { relay.run_once(PATIENCE, Instant::now() + PATIENCE * 2).await.unwrap() });
     until(&db, "select exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_worker')").await;
     let begun = Instant::now();
     db.emit(&tenant, 1).await;
     until(&db, "select bool_and(processed_at is not null) from outbox").await;
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    assert_eq!(watching.await.unwrap().delivered, 1);
+    // Not only at the next scheduled start, a minute later.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(partner.received().len(), 1);
+    watching.abort();
 }
 
 #[tokio::test]
@@ -178,11 +180,9 @@ async fn near_its_deadline_it_claims_nothing_that_it_could_not_settle() {
     .await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 100).await;
-    let mut limits = hasty();
-    (limits.in_flight_each, limits.lease) = (1, Duration::from_secs(30));
+    let limits = Limits { in_flight_each: 1, attempt: Duration::from_secs(2), ..eager() };
     let relay = relay_with(&db, limits);
-    let begun = Instant::now();
-    let deadline = begun + Duration::from_millis(1000);
+    let deadline = Instant::now() + limits.attempt + limits.settle + Duration::from_millis(1500);
     let summary = relay.run_once(Duration::from_secs(50), deadline).await.unwrap();
     assert!(Instant::now() < deadline);
     assert!(summary.claimed > 0 && summary.claimed == summary.delivered, "{summary:?}");

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 
 use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows};
 
+/// A drain with one attempt of `hasty` length, on a busy machine; the deployed attempt alone takes twice as long.
+const HASTY_DRAIN: Duration = Duration::from_secs(5);
+
 async fn one_due_event(partner: &Partner) -> (TestDb, Tenant, Destination) {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
@@ -34,7 +37,7 @@ async fn a_partner_that_hangs_costs_one_attempt_of_limited_time() {
     let (db, ..) = one_due_event(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
-    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < HASTY_DRAIN, "{:?}", begun.elapsed());
     assert_failed(&db, "no whole answer within 300ms").await;
 }
 
@@ -53,14 +56,14 @@ async fn a_partner_that_drips_is_over_in_the_same_time() {
     let (db, ..) = one_due_event(&partner).await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.failed, 1);
-    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < HASTY_DRAIN, "{:?}", begun.elapsed());
     assert_failed(&db, "HTTP 500 Internal Server Error, then no whole answer within 300ms").await;
 
     partner.answer(|_| async { dripping() });
     db.execute("update outbox set next_attempt_at = now()").await;
     let begun = Instant::now();
     assert_eq!(drain(&relay_with(&db, hasty())).await.delivered, 1, "a 2xx, whatever follows");
-    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < HASTY_DRAIN, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -215,11 +218,11 @@ async fn twelve_failures_lead_to_the_dead_letter_with_the_partners_words() {
 #[tokio::test]
 async fn retry_after_puts_the_next_try_off_but_never_beyond_an_hour() {
     for (header, due_in_secs) in [
-        ("120", 118.0..=120.0),
-        ("120.1", 119.0..=121.0),
-        ("86400", 3598.0..=3600.0),
+        ("120", 119.0..=120.0),
+        ("120.1", 120.0..=121.0),
+        ("86400", 3599.0..=3600.0),
         // Ten minutes after the relay's clock.
-        ("Tue, 14 Nov 2023 22:23:20 GMT", 598.0..=600.0),
+        ("Tue, 14 Nov 2023 22:23:20 GMT", 599.0..=600.0),
         // In the past, unreadable, or shorter than the backoff: the backoff counts.
         ("Wed, 21 Oct 2015 07:28:00 GMT", 1.0..=3.0),
         ("invalid", 1.0..=3.0),
@@ -231,7 +234,12 @@ async fn retry_after_puts_the_next_try_off_but_never_beyond_an_hour() {
         let mut relay = relay(&db);
         relay.ambient.now = || jiff::Timestamp::from_second(1_700_000_000).unwrap();
         assert_eq!(drain(&relay).await.failed, 1);
-        let row = &rows(&db).await[0];
-        assert!(due_in_secs.contains(&row.due_in_secs), "{header}: {row:?}");
+        let put_off_secs: f64 = db
+            .scalar(
+                "select extract(epoch from o.next_attempt_at - h.last_failure_at)::float8
+                 from outbox o, destination_health h",
+            )
+            .await;
+        assert!(due_in_secs.contains(&put_off_secs), "{header}: {put_off_secs}");
     }
 }

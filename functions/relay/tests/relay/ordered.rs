@@ -5,7 +5,7 @@ use std::time::Duration;
 use testing::{Seed, TestDb};
 use tokio::time::Instant;
 
-use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with, rows, until};
+use crate::support::{Partner, ToStatus, drain, eager, relay, relay_with, rows, until};
 
 async fn make_ordered(db: &TestDb) {
     db.execute("update destination set ordered = true").await;
@@ -57,7 +57,7 @@ async fn events_written_while_others_are_delivered_arrive_in_order_and_none_is_f
     let partner = Partner::content().await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     make_ordered(&db).await;
-    let relays = [relay_with(&db, hasty()), relay_with(&db, hasty())];
+    let relays = [relay_with(&db, eager()), relay_with(&db, eager())];
     let deadline = Instant::now() + Duration::from_secs(60);
     let writing = async {
         for _ in 0..100 {
