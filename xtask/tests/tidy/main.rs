@@ -5,6 +5,7 @@
 
 mod contract;
 mod crates;
+mod left_out;
 mod routes;
 mod rust;
 mod served;

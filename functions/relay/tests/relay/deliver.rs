@@ -180,7 +180,8 @@ async fn near_its_deadline_it_claims_nothing_that_it_could_not_settle() {
     .await;
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 100).await;
-    let limits = Limits { in_flight_each: 1, attempt: Duration::from_secs(2), ..eager() };
+    let (attempt, settle) = (Duration::from_secs(3), Duration::from_millis(500));
+    let limits = Limits { in_flight_each: 1, attempt, settle, ..eager() };
     let relay = relay_with(&db, limits);
     let deadline = Instant::now() + limits.attempt + limits.settle + Duration::from_millis(1500);
     let summary = relay.run_once(Duration::from_secs(50), deadline).await.unwrap();

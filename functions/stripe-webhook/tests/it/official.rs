@@ -16,10 +16,7 @@ print("t=%d,v1=%s" % (timestamp, signature))
 
 #[tokio::test]
 async fn what_the_official_library_signs_is_accepted() {
-    let Ok(python) = std::env::var("HOLDFAST_TEST_PYTHON") else {
-        eprintln!("left out: HOLDFAST_TEST_PYTHON is not set; cargo xtask test sets it");
-        return;
-    };
+    let Some(python) = testing::python() else { return };
     let (shop, mut webhook) = open().await;
     let invoice = invoice(&shop).await;
     let body = succeeded("evt_1", "pi_1", invoice, 5_000).to_string();
