@@ -1,108 +1,141 @@
 //! The bench's own PostgreSQL, with a new data folder and settings as in production (fsync, synchronous_commit, passwords);
-//! removed at the end.
+//! removed at the end. Each part makes its databases on it.
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use holdfast::migrate::{RolePasswords, migrate};
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use holdfast::secrets::random_hex;
 use xtask::ports::any_free;
 use xtask::postgres::{Cluster, Purpose};
-use xtask::process::Step;
 use xtask::python::Venv;
 use xtask::workspace::{Workspace, remove};
 
 pub struct Server {
     cluster: Cluster,
     data: PathBuf,
+    port: u16,
+    owner_password: String,
+    app_password: String,
+    worker_password: String,
 }
 
 impl Server {
+    /// Prepares a server without a data folder; removes what a killed run left.
+    pub async fn new(workspace: &Workspace, venv: &Venv) -> Result<Self> {
+        let data = workspace.local("postgres-bench");
+        let server = Self {
+            cluster: Cluster::at(venv, data.clone()).await?,
+            data,
+            port: any_free()?,
+            owner_password: random_hex(),
+            app_password: random_hex(),
+            worker_password: random_hex(),
+        };
+        server.clear().await?;
+        Ok(server)
+    }
+
+    pub async fn start(&self) -> Result<()> {
+        let purpose = Purpose::Development(&self.owner_password);
+        self.cluster.init(&purpose).await?;
+        self.cluster.start(self.port, &purpose).await
+    }
+
     /// Stops the server, if it runs, and removes its files.
     pub async fn end(self) -> Result<()> {
+        self.clear().await
+    }
+
+    async fn clear(&self) -> Result<()> {
         self.cluster.stop().await?;
         remove(&self.data.with_extension("part"))?;
         remove(&self.data.with_extension("log"))?;
         remove(&self.data)
     }
+
+    /// Makes and migrates a database of this name.
+    pub async fn database(&self, name: &str) -> Result<Database> {
+        let database = Database {
+            port: self.port,
+            name: name.to_owned(),
+            owner_password: self.owner_password.clone(),
+            app_password: self.app_password.clone(),
+            worker_password: self.worker_password.clone(),
+        };
+        let postgres = Database { name: "postgres".into(), ..database.clone() };
+        postgres.run(&format!(r#"create database "{name}""#)).await?;
+        let passwords = RolePasswords {
+            app: Some(self.app_password.clone()),
+            worker: Some(self.worker_password.clone()),
+        };
+        migrate(&database.owner_url(), Some(passwords)).await?;
+        Ok(database)
+    }
 }
 
+#[derive(Clone)]
 pub struct Database {
     /// On 127.0.0.1.
     pub port: u16,
+    pub name: String,
     /// Of `holdfast_app`.
     pub app_password: String,
-    owner_url: String,
+    worker_password: String,
+    owner_password: String,
 }
 
 impl Database {
-    /// Makes and seeds the database. The server is stored in `server` before it is started, so that the caller ends it
-    /// whatever happens next.
-    pub async fn make(workspace: &Workspace, venv: &Venv, server: &mut Option<Server>) -> Result<Self> {
-        let step = Step::begin("making a database for the bench");
-        let data = workspace.local("postgres-bench");
-        // The server of a run that was killed.
-        let leftover = Server { cluster: Cluster::at(venv, data.clone()).await?, data: data.clone() };
-        leftover.end().await?;
-        let cluster = Cluster::at(venv, data.clone()).await?;
-        let server = server.insert(Server { cluster, data });
-        let password = random_hex();
-        let purpose = Purpose::Development(&password);
-        server.cluster.init(&purpose).await?;
-        let port = any_free()?;
-        server.cluster.start(port, &purpose).await?;
-
-        let app_password = random_hex();
-        let owner_url = format!("postgres://postgres:{password}@127.0.0.1:{port}/postgres?sslmode=disable");
-        let passwords = RolePasswords { app: Some(app_password.clone()), worker: None };
-        migrate(&owner_url, Some(passwords)).await?;
-        let database = Self { port, app_password, owner_url };
-        let mut owner = database.owner().await?;
-        sqlx::raw_sql(include_str!("../sql/seed.sql"))
-            .execute(&mut owner)
-            .await
-            .context("bench/sql/seed.sql")?;
-        sqlx::raw_sql("vacuum analyze").execute(&mut owner).await?;
-        owner.close().await?;
-        step.done();
-        Ok(database)
-    }
-
     /// The URL for `holdfast_app` at `port`, the server's or a proxy's.
     pub fn app_url(&self, port: u16) -> String {
-        // No TLS, because the proxy must read the messages.
-        format!("postgres://holdfast_app:{}@127.0.0.1:{port}/postgres?sslmode=disable", self.app_password)
+        self.url("holdfast_app", &self.app_password, port)
     }
 
-    /// Writes dirty pages to disk, so that a measurement does not pay for those of the one before.
-    pub async fn checkpoint(&self) -> Result<()> {
+    /// The URL for `holdfast_worker` at `port`, the server's or a proxy's.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the parts that measure the jobs"))]
+    pub fn worker_url(&self, port: u16) -> String {
+        self.url("holdfast_worker", &self.worker_password, port)
+    }
+
+    pub async fn owner(&self) -> Result<PgConnection> {
+        Ok(PgConnection::connect(&self.owner_url()).await?)
+    }
+
+    /// Runs statements as the owner.
+    pub async fn run(&self, sql: &str) -> Result<()> {
         let mut owner = self.owner().await?;
-        sqlx::raw_sql("checkpoint").execute(&mut owner).await?;
+        let ran = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut owner).await;
+        ran.with_context(|| format!("in the database {}", self.name))?;
         Ok(owner.close().await?)
     }
 
-    /// Fails if any request was refused or left unfinished, or a position or line differs from its ledger.
-    pub async fn check(&self) -> Result<()> {
-        let mut owner = self.owner().await?;
-        let (refused, unfinished, wrong): (i64, i64, i64) = sqlx::query_as(
-            "select (select count(*) from idempotency_key where response_status <> 200),
-                    (select count(*) from bench.textbook_key where state <> 'done'),
-                    (select count(*) from position_audit) + (select count(*) from order_line_audit)",
-        )
-        .fetch_one(&mut owner)
-        .await?;
-        owner.close().await?;
-        ensure!(
-            refused == 0 && wrong == 0 && unfinished == 0,
-            "the figures are void: {refused} requests were refused, {unfinished} keys of the textbook are unfinished, \
-             {wrong} positions or lines differ from their ledgers"
-        );
-        Ok(())
+    fn owner_url(&self) -> String {
+        self.url("postgres", &self.owner_password, self.port)
     }
 
-    async fn owner(&self) -> Result<PgConnection> {
-        Ok(PgConnection::connect(&self.owner_url).await?)
+    fn url(&self, user: &str, password: &str, port: u16) -> String {
+        // No TLS, because the proxy must read the messages.
+        format!("postgres://{user}:{password}@127.0.0.1:{port}/{}?sslmode=disable", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_role_has_its_own_url() {
+        let database = Database {
+            port: 1,
+            name: "it".into(),
+            owner_password: "o".into(),
+            app_password: "a".into(),
+            worker_password: "w".into(),
+        };
+        assert_eq!(database.app_url(2), "postgres://holdfast_app:a@127.0.0.1:2/it?sslmode=disable");
+        assert_eq!(database.worker_url(2), "postgres://holdfast_worker:w@127.0.0.1:2/it?sslmode=disable");
+        assert_eq!(database.owner_url(), "postgres://postgres:o@127.0.0.1:1/it?sslmode=disable");
     }
 }

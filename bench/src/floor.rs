@@ -25,11 +25,9 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Makes `dir` anew and writes the scripts into it.
+    /// Writes the scripts into `dir`.
     pub fn new(venv: &Venv, dir: PathBuf) -> Result<Self> {
         let program = venv.postgres_programs()?.join("pgbench");
-        remove(&dir)?;
-        std::fs::create_dir_all(&dir)?;
         for workload in Workload::ALL {
             std::fs::write(script(&dir, workload), workload.pgbench_script())?;
         }
@@ -57,7 +55,7 @@ impl Floor {
             .arg(&log)
             .arg("-f")
             .arg(script(&self.dir, workload))
-            .arg("postgres")
+            .arg(&database.name)
             .env("PGPASSWORD", &database.app_password)
             .env("PGSSLMODE", "disable")
             .env("PGGSSENCMODE", "disable");

@@ -28,7 +28,7 @@ enum Command {
     Dev(dev::Args),
     /// Set up what is missing and run every check.
     Test(test::Args),
-    /// Compare allocate with its lower bound and with a textbook implementation; print ratios, write .local/bench.json.
+    /// Measure what the product costs beside its bounds; print ratios, write .local/bench.json.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed to the bench; `--help` lists its options.

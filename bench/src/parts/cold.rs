@@ -1,45 +1,95 @@
-//! Cold starts, compared with those of a minimal function, and the size of the deployment package.
+//! Cold starts, compared with those of a minimal function; memory of a warm sandbox; size of the deployment package.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use testing::emulator::event;
 use testing::emulator::{Function, Sandbox};
 use tokio::process::Command;
 
-use super::product::{Events, allocate};
-use super::sample::median;
-use super::workload::Workload;
-use xtask::process;
+use crate::product::{Events, Product, allocate};
+use crate::report::{Measured, Target};
+use crate::sample::median;
+use crate::stage::Stage;
+use crate::workload::Workload;
+use xtask::process::{self, Step};
 use xtask::python::Venv;
 use xtask::workspace::remove;
 
+/// Requests to the sandbox whose memory is measured.
+const WARM_REQUESTS: usize = 1_000;
 /// Far more than the minimal function needs for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
+    let [product, bare] = stage.build(["allocate", "bare"]).await?;
+    let database = stage.seeded_database("cold").await?;
+    let step = Step::begin("cold starts");
+    let events = Events::new()?;
+    let function = events.function(&product, database.app_url(database.port));
+    let starts = ColdStarts::measure(&function, &events, &bare, if stage.quick { 5 } else { 20 }).await?;
+    let sandbox = Product::start(&function, &events, 1).await?;
+    sandbox.send(Workload::Spread, WARM_REQUESTS).await?;
+    // On Linux only.
+    let peak_memory_kib = sandbox.peak_memory_kib().ok();
+    sandbox.end().await?;
+    let zipped_bytes = zipped_bytes(stage.venv, &product, &stage.dir).await?;
+    step.done();
+
+    let (poll, bare_poll, times_poll) = starts.medians(|s| s.first_poll_ms);
+    let (answer, bare_answer, times_answer) = starts.medians(|s| s.first_answer_ms);
+    let mut targets = vec![
+        Target::at_most(
+            "cold start to first poll (with the connection) over a bare one's",
+            times_poll,
+            "×",
+            1.5,
+        ),
+        Target::at_most(
+            "zip (cargo build --release, stripped; deflated by Python's zipfile)",
+            zipped_bytes as f64 / 1e6,
+            "MB",
+            6.0,
+        ),
+    ];
+    targets.extend(
+        peak_memory_kib
+            .map(|kib| Target::at_most("peak memory of a sandbox", kib as f64 / 1024.0, "MB", 40.0)),
+    );
+    Ok(Measured {
+        table: format!(
+            "exec to first poll: {poll:.1} ms, bare function {bare_poll:.1} ms; to first answer: {answer:.1} ms, bare \
+             {bare_answer:.1} ms ({times_answer:.2} ×)\n"
+        ),
+        json: json!({"starts": starts, "peakMemoryKib": peak_memory_kib, "zippedBytes": zipped_bytes}),
+        targets,
+    })
+}
+
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Start {
+struct Start {
     /// From exec to the first poll for an event: Lambda's init phase.
-    pub first_poll_ms: f64,
+    first_poll_ms: f64,
     /// From exec to the first answer.
-    pub first_answer_ms: f64,
+    first_answer_ms: f64,
 }
 
 /// One entry per round.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ColdStarts {
+struct ColdStarts {
     /// `allocate`: its init phase opens the database connection, its first answer is an allocation.
-    pub product: Vec<Start>,
+    product: Vec<Start>,
     /// The minimal function.
-    pub bare: Vec<Start>,
+    bare: Vec<Start>,
 }
 
 impl ColdStarts {
     /// Starts the two functions alternately, `rounds` times each.
-    pub async fn measure(function: &Function, events: &Events, bare: &Path, rounds: usize) -> Result<Self> {
+    async fn measure(function: &Function, events: &Events, bare: &Path, rounds: usize) -> Result<Self> {
         let bare = Function::new("bare", bare);
         let mut starts = Self { product: Vec::new(), bare: Vec::new() };
         for _ in 0..rounds {
@@ -60,7 +110,7 @@ impl ColdStarts {
     }
 
     /// The medians of product, of bare, and of the ratio of the two in each round.
-    pub fn medians(&self, which: impl Fn(&Start) -> f64) -> (f64, f64, f64) {
+    fn medians(&self, which: impl Fn(&Start) -> f64) -> (f64, f64, f64) {
         let ratios = self.product.iter().zip(&self.bare).map(|(p, b)| which(p) / which(b));
         (median(self.product.iter().map(&which)), median(self.bare.iter().map(&which)), median(ratios))
     }
@@ -76,7 +126,7 @@ impl Start {
 }
 
 /// Size of the deployment package: the binary as `bootstrap` in a zip file, made by Python's zipfile.
-pub async fn zipped_bytes(venv: &Venv, binary: &Path, dir: &Path) -> Result<u64> {
+async fn zipped_bytes(venv: &Venv, binary: &Path, dir: &Path) -> Result<u64> {
     let bootstrap = dir.join("bootstrap");
     let zip = dir.join("bootstrap.zip");
     std::fs::copy(binary, &bootstrap).with_context(|| format!("cannot copy {}", binary.display()))?;

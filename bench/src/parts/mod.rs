@@ -1,0 +1,35 @@
+//! The parts of the bench, one file each. A new part is its file, with a function `measure` from a [`Stage`] to what it
+//! [`Measured`], and its name and line here.
+
+mod allocate;
+mod cold;
+mod fan_out;
+mod wire;
+
+use anyhow::Result;
+
+use super::report::Measured;
+use super::stage::Stage;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Throughput of allocate, beside the floor's and the textbook's.
+    Allocate,
+    /// Round trips and commits of a warm allocate.
+    Wire,
+    /// Cold starts, memory and package size of allocate.
+    Cold,
+    /// Allocate beside a long backlog of ordered queues.
+    FanOut,
+}
+
+impl Part {
+    pub async fn measure(self, stage: &Stage<'_>) -> Result<Measured> {
+        match self {
+            Self::Allocate => allocate::measure(stage).await,
+            Self::Wire => wire::measure(stage).await,
+            Self::Cold => cold::measure(stage).await,
+            Self::FanOut => fan_out::measure(stage).await,
+        }
+    }
+}
