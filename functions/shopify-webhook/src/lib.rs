@@ -62,10 +62,14 @@ async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Pro
     let provider = format!("shopify:{}", header("x-shopify-shop-domain")?.to_lowercase());
     // Not `x-shopify-event-id`: that is the id of the merchant's action, which several topics share.
     let webhook_id = header("x-shopify-webhook-id")?;
+    let triggered_at = incoming.headers.get("x-shopify-triggered-at").and_then(|value| value.to_str().ok());
     let delivery = Delivery {
         provider: &provider,
         event_id: Some(webhook_id),
-        reading: Reading { topic: topic.to_owned(), meaning: shopify::read(topic, &incoming.body) },
+        reading: Reading {
+            topic: topic.to_owned(),
+            meaning: shopify::read(topic, triggered_at, &incoming.body),
+        },
         body: &incoming.body,
     };
     webhook.receiver.receive(&delivery).await

@@ -30,50 +30,35 @@ begin
   end if;
 end $$;
 
--- p_units are no longer missing; p_owed of them were shipped unallocated, and are now returned. Returns how many of p_owed
--- book_owed has taken from the position and this row already: the caller adds them to on_hand. A settled row stays so.
-create or replace function holdfast.ease_shortfall(p_tenant uuid, p_shortfall uuid, p_units bigint, p_owed bigint, p_actor text)
-returns bigint
-language plpgsql volatile security invoker as $$
-declare
-  v_already_booked bigint;
-begin
-  select greatest(0, p_owed - s.owed_on_hand) into v_already_booked from public.shortfall s
-  where s.tenant_id = p_tenant and s.id = p_shortfall for no key update;
-  update public.shortfall s set owed_on_hand = s.owed_on_hand - (p_owed - v_already_booked), updated_at = now()
-  where s.tenant_id = p_tenant and s.id = p_shortfall;
-  perform holdfast.lower_shortfall(p_tenant, p_shortfall, p_units - v_already_booked, p_actor, 'no longer wanted');
-  return v_already_booked;
-end $$;
-
--- Lowers an open row, whose lock is held, by p_units; at 0 it is settled.
-create or replace function holdfast.lower_shortfall(p_tenant uuid, p_shortfall uuid, p_units bigint, p_actor text, p_note text)
+-- Lowers open rows by units; at 0 a row is settled. A settled row stays as it is. The caller holds the positions' rows.
+create or replace function holdfast.lower_shortfalls(p_tenant uuid, p_ids uuid[], p_units bigint[], p_actor text, p_note text)
 returns void
 language plpgsql volatile security invoker as $$
 begin
   update public.shortfall s
-  set qty = case when s.qty > p_units then s.qty - p_units else s.qty end, updated_at = now(),
-      settled_at = case when s.qty > p_units then null else now() end,
-      settled_by = case when s.qty > p_units then null else p_actor end,
-      note = case when s.qty > p_units then null else p_note end
-  where s.tenant_id = p_tenant and s.id = p_shortfall and s.settled_at is null;
+  set qty = case when s.qty > l.units then s.qty - l.units else s.qty end, updated_at = now(),
+      settled_at = case when s.qty > l.units then null else now() end,
+      settled_by = case when s.qty > l.units then null else p_actor end,
+      note = case when s.qty > l.units then null else p_note end
+  from unnest(p_ids, p_units) as l(id, units)
+  where s.tenant_id = p_tenant and s.id = l.id and s.settled_at is null;
 end $$;
 
--- Takes owed units from positions, as far as ATS covers them now. Whatever raises an ATS calls it: missing units are never for
--- sale. The caller holds the positions' rows. Returns whether anything was taken.
-create or replace function holdfast.book_owed(p_tenant uuid, p_skus uuid[], p_actor text) returns boolean
+-- Takes owed units from positions, as far as ATS covers them now; those first that no person has seen. The caller holds the
+-- positions. Returns whether anything was taken. No events: see tell_ats.
+create or replace function holdfast.cover_owed(p_tenant uuid, p_skus uuid[], p_actor text) returns boolean
 language plpgsql volatile security invoker as $$
 declare
   v_row record;
   v_ats bigint;
   v_on_hand bigint;
   v_on_order bigint;
-  v_booked boolean := false;
+  v_covered boolean := false;
 begin
   for v_row in
     select s.id, s.sku_id, s.owed_on_hand, s.owed_on_order from public.shortfall s
     where s.tenant_id = p_tenant and s.sku_id = any (p_skus) and s.owed_on_hand + s.owed_on_order > 0
-    order by s.sku_id, s.opened_at, s.id for no key update
+    order by s.sku_id, s.settled_at is not null, s.opened_at, s.id for no key update
   loop
     select p.on_hand + p.on_order - p.allocated into v_ats from public.sku_position p
     where p.tenant_id = p_tenant and p.sku_id = v_row.sku_id;
@@ -83,10 +68,38 @@ begin
     update public.shortfall s
     set owed_on_hand = s.owed_on_hand - v_on_hand, owed_on_order = s.owed_on_order - v_on_order, updated_at = now()
     where s.tenant_id = p_tenant and s.id = v_row.id;
-    perform holdfast.lower_shortfall(p_tenant, v_row.id, v_on_hand + v_on_order, p_actor, 'covered by now');
-    perform holdfast.shift(p_tenant, array[row(v_row.sku_id, -v_on_hand, -v_on_order, 0, 'shortfall')::holdfast.position_change],
-      null, null, null, p_actor);
-    v_booked := true;
+    perform holdfast.lower_shortfalls(p_tenant, array[v_row.id], array[v_on_hand + v_on_order], p_actor, 'covered by now');
+    perform holdfast.book(p_tenant,
+      array[row(v_row.sku_id, -v_on_hand, -v_on_order, 0, 'shortfall')::holdfast.position_change], p_actor);
+    v_covered := true;
   end loop;
-  return v_booked;
+  return v_covered;
+end $$;
+
+-- Those of the SKUs that somebody waits for: owed units, or a channel order that lacks some.
+create or replace function holdfast.waited_for(p_tenant uuid, p_skus uuid[]) returns uuid[]
+language sql stable security invoker as $$
+  select array(
+    select k.id from unnest(p_skus) as k(id)
+    where (select true from public.shortfall s
+           where s.tenant_id = p_tenant and s.sku_id = k.id and s.owed_on_hand + s.owed_on_order > 0 limit 1)
+       or (select true from public.channel_hold h
+           where h.tenant_id = p_tenant and h.sku_id = k.id and h.qty_held < h.qty_wanted limit 1))
+$$;
+
+-- Whatever raises an ATS calls it: missing units are never for sale. What is owed comes first, then who lacks units, oldest first.
+-- The caller holds the positions and has told their present ATS. Returns whether anything was taken.
+create or replace function holdfast.book_owed(p_tenant uuid, p_skus uuid[], p_actor text) returns boolean
+language plpgsql volatile security invoker as $$
+declare
+  v_waiting constant uuid[] := holdfast.waited_for(p_tenant, p_skus);
+  v_told bigint[];
+begin
+  if cardinality(v_waiting) = 0 then
+    return false;
+  end if;
+  v_told := holdfast.ats_of(p_tenant, v_waiting);
+  perform holdfast.cover_owed(p_tenant, v_waiting, p_actor);
+  perform holdfast.serve_channel_orders(p_tenant, v_waiting, p_actor);
+  return holdfast.tell_ats(p_tenant, v_waiting, v_told);
 end $$;

@@ -76,7 +76,8 @@ begin
         return row(v_tenant, case when not p_delivery ? 'retry' then 'a customer asks for their data: answer within 30 days' end,
           null)::holdfast.verdict;
       end if;
-      return holdfast.apply_shopify(v_tenant, v_account, v_command, p_actor);
+      return holdfast.apply_shopify(v_tenant, v_account,
+        v_command || case when p_delivery ? 'retry' then '{"retry":true}' else '{}' end::jsonb, p_actor);
   end case;
 end $$;
 

@@ -137,7 +137,7 @@ impl Delivery<'_> {
 /// Reads a stored body again with the current code; returns the argument of `holdfast.retry_exception`.
 pub fn reread(provider: &str, topic: &str, body: &[u8]) -> Value {
     let meaning = match provider.split_once(':') {
-        Some(("shopify", _)) => shopify::read(topic, body),
+        Some(("shopify", _)) => shopify::read(topic, None, body),
         Some(("3pl", _)) => threepl::read(body).meaning,
         _ => stripe::read(body).reading.meaning,
     };

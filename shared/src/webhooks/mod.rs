@@ -9,6 +9,7 @@ mod members;
 mod minor_units;
 pub mod reading;
 pub mod shopify;
+mod shopify_members;
 pub mod signature;
 pub mod stripe;
 pub mod threepl;

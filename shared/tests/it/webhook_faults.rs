@@ -9,7 +9,7 @@ fn fault(sender: &str, body: &[u8]) -> Option<String> {
     let meaning = match sender {
         "stripe" => stripe::read(body).reading.meaning,
         "3pl" => threepl::read(body).meaning,
-        topic => shopify::read(topic, body),
+        topic => shopify::read(topic, None, body),
     };
     match meaning {
         Meaning::Unreadable(why) | Meaning::UnreadableOf(why, _) => Some(why),

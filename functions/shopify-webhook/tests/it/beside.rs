@@ -147,11 +147,16 @@ async fn whoever_meets_whom_nobody_deadlocks_and_the_numbers_agree() {
     let phantoms = "sku_position p join shortfall s using (tenant_id, sku_id)
         where p.on_hand + p.on_order > p.allocated and s.owed_on_hand + s.owed_on_order > 0";
     assert_eq!(shop.db.count(phantoms).await, 0);
-    let lines = "channel_order_line l where l.qty_allocated + l.qty_gone + l.qty_short > l.qty or l.qty_owed > l.qty_short";
-    assert_eq!(shop.db.count(lines).await, 0);
-    let held = "(select o.id, l.sku_id, sum(l.qty_allocated) as qty from channel_order o join channel_order_line l on l.channel_order_id = o.id group by 1, 2) l
-        where l.qty <> coalesce((select sum(a.qty) from allocation_ledger a where a.order_id = l.id and a.sku_id = l.sku_id), 0)";
-    assert_eq!(shop.db.count(held).await, 0, "each order's lines are its ledger");
+    let waiting = "sku_position p join channel_hold h using (tenant_id, sku_id)
+        where p.on_hand + p.on_order > p.allocated and h.qty_held < h.qty_wanted";
+    assert_eq!(shop.db.count(waiting).await, 0, "nothing is missing while there is ATS");
+    let held = "channel_hold h where h.qty_held
+        <> coalesce((select sum(a.qty) from allocation_ledger a where a.order_id = h.channel_order_id and a.sku_id = h.sku_id), 0)";
+    assert_eq!(shop.db.count(held).await, 0, "each order's holds are its ledger");
+    let counted = "(select h.sku_id, sum(h.qty_counted) as qty from channel_hold h join shortfall s on s.id = h.shortfall_id and s.settled_at is null group by 1) h
+        join shortfall s on s.sku_id = h.sku_id and s.cause = 'channel_order' and s.settled_at is null
+        where s.qty <> h.qty + s.owed_on_hand";
+    assert_eq!(shop.db.count(counted).await, 0, "an open shortfall is what is missing and what is owed");
     // on_order is the open rest of the ASNs, plus units that will not come and are not booked out yet.
     let expected = "sku_position p where p.on_order <> coalesce((select sum(l.on_order) from asn_line l where l.sku_id = p.sku_id), 0)
         + coalesce((select sum(s.owed_on_order) from shortfall s where s.sku_id = p.sku_id), 0)";

@@ -288,7 +288,8 @@ async fn a_shortfall_is_listed_and_settled_once() {
     took(&webhook, "3", "orders/cancelled", &order(1, &[(11, 0, 4)])).await;
     assert_eq!(
         (positions(&shop).await, open_shortfalls(&shop).await),
-        ("1 0".into(), "channel_order 2".into())
+        ("1 1".into(), "channel_order 1".into()),
+        "the unit that came back goes to the order that lacks two"
     );
     assert_eq!(list(&shop, "/admin/shortfalls").await.json()["items"].as_array().unwrap().len(), 2);
     shop.db.assert_consistent().await;

@@ -84,11 +84,18 @@ fn order(id: i64, lines: &[(i64, usize, i64)]) -> Value {
         .iter()
         .map(|(line, sku, qty)| {
             json!({"id": line, "variant_id": 1, "sku": format!("SKU-{:04}", sku + 1),
-        "quantity": qty, "current_quantity": 0, "title": "Parka"})
+        "quantity": qty, "current_quantity": qty, "title": "Parka"})
         })
         .collect();
     json!({"id": id, "name": "#1001", "email": "jo@buyer.test", "cancelled_at": null, "line_items": lines,
         "customer": {"id": 77, "first_name": "Jo", "email": "jo@buyer.test"}})
+}
+
+/// The order as it stands at that second of a minute.
+fn order_at(second: u32, id: i64, lines: &[(i64, usize, i64)]) -> Value {
+    let mut body = order(id, lines);
+    body["updated_at"] = json!(format!("2026-01-15T09:30:{second:02}+01:00"));
+    body
 }
 
 /// Refund lines of `(id, line, units, restock type)`.
