@@ -131,6 +131,13 @@ from (
 ) s
 join channel_order o on o.tenant_id = s.tenant_id and o.id = s.channel_order_id;
 
+-- What worked on those columns. A delivery that meets this migration fails, and is sent again.
+drop function if exists holdfast.settle_channel_order(uuid, uuid, text, text);
+drop function if exists holdfast.miss_for_channel_order(uuid, uuid, uuid[], bigint[], bigint[]);
+drop function if exists holdfast.channel_lines_due(uuid, uuid);
+drop function if exists holdfast.channel_lines(uuid, uuid);
+drop function if exists holdfast.ease_shortfall(uuid, uuid, bigint, bigint, text);
+drop function if exists holdfast.lower_shortfall(uuid, uuid, bigint, text, text);
 alter table channel_order_line drop column qty_allocated, drop column qty_gone, drop column qty_short, drop column qty_needed,
   drop column qty_owed, drop column shortfall_id;
 

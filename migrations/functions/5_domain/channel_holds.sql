@@ -15,8 +15,9 @@ begin
   where p.tenant_id = p_tenant and p.sku_id = m.sku_id;
 end $$;
 
--- Gives ATS to channel orders that lack it, oldest first. The caller holds the positions. Returns whether there was any to give.
-create or replace function holdfast.serve_channel_orders(p_tenant uuid, p_skus uuid[], p_actor text) returns boolean
+-- Gives ATS to channel orders that lack it, oldest first. The caller holds the positions. No events: see
+-- tell_ats.
+create or replace function holdfast.serve_channel_orders(p_tenant uuid, p_skus uuid[], p_actor text) returns void
 language plpgsql volatile security invoker as $$
 declare
   v_position record;
@@ -40,12 +41,10 @@ begin
       exit when v_left = 0;
     end loop;
   end loop;
-  if cardinality(v_moves) = 0 then
-    return false;
+  if cardinality(v_moves) > 0 then
+    perform holdfast.move_channel(p_tenant, v_moves, p_actor);
+    perform holdfast.ease_missing(p_tenant, v_moves, p_actor, 'covered by now');
   end if;
-  perform holdfast.move_channel(p_tenant, v_moves, p_actor);
-  perform holdfast.ease_missing(p_tenant, v_moves, p_actor, 'covered by now');
-  return true;
 end $$;
 
 -- Takes units of a SKU from channel orders that hold them, for goods that have left: youngest first, never from p_order. Returns

@@ -18,7 +18,7 @@ begin
     case when m.allocated > 0 then 'allocate' else p_allocation_type end, p_actor
   from unnest(p_changes) m where m.allocated <> 0;
   if cardinality(v_waiting) > 0 then
-    perform holdfast.cover_owed(p_tenant, v_waiting, p_actor);
+    perform holdfast.cover_owed(p_tenant, v_waiting, false, p_actor);
     perform holdfast.serve_channel_orders(p_tenant, v_waiting, p_actor);
   end if;
   perform holdfast.tell_ats(p_tenant, v_skus, v_told);

@@ -44,21 +44,20 @@ begin
   where s.tenant_id = p_tenant and s.id = l.id and s.settled_at is null;
 end $$;
 
--- Takes owed units from positions, as far as ATS covers them now; those first that no person has seen. The caller holds the
--- positions. Returns whether anything was taken. No events: see tell_ats.
-create or replace function holdfast.cover_owed(p_tenant uuid, p_skus uuid[], p_actor text) returns boolean
+-- Takes owed units from positions, as far as ATS covers them now, oldest first; or, where units came back of what was shipped just
+-- now (p_returned), those first that no person has settled. The caller holds the positions. No events: see tell_ats.
+create or replace function holdfast.cover_owed(p_tenant uuid, p_skus uuid[], p_returned boolean, p_actor text) returns void
 language plpgsql volatile security invoker as $$
 declare
   v_row record;
   v_ats bigint;
   v_on_hand bigint;
   v_on_order bigint;
-  v_covered boolean := false;
 begin
   for v_row in
     select s.id, s.sku_id, s.owed_on_hand, s.owed_on_order from public.shortfall s
     where s.tenant_id = p_tenant and s.sku_id = any (p_skus) and s.owed_on_hand + s.owed_on_order > 0
-    order by s.sku_id, s.settled_at is not null, s.opened_at, s.id for no key update
+    order by s.sku_id, p_returned and s.settled_at is not null, s.opened_at, s.id for no key update
   loop
     select p.on_hand + p.on_order - p.allocated into v_ats from public.sku_position p
     where p.tenant_id = p_tenant and p.sku_id = v_row.sku_id;
@@ -71,9 +70,7 @@ begin
     perform holdfast.lower_shortfalls(p_tenant, array[v_row.id], array[v_on_hand + v_on_order], p_actor, 'covered by now');
     perform holdfast.book(p_tenant,
       array[row(v_row.sku_id, -v_on_hand, -v_on_order, 0, 'shortfall')::holdfast.position_change], p_actor);
-    v_covered := true;
   end loop;
-  return v_covered;
 end $$;
 
 -- Those of the SKUs that somebody waits for: owed units, or a channel order that lacks some.
@@ -99,7 +96,7 @@ begin
     return false;
   end if;
   v_told := holdfast.ats_of(p_tenant, v_waiting);
-  perform holdfast.cover_owed(p_tenant, v_waiting, p_actor);
+  perform holdfast.cover_owed(p_tenant, v_waiting, false, p_actor);
   perform holdfast.serve_channel_orders(p_tenant, v_waiting, p_actor);
   return holdfast.tell_ats(p_tenant, v_waiting, v_told);
 end $$;

@@ -112,7 +112,7 @@ begin
     update public.channel_hold h set qty_shipped = n.shipped from unnest(p_news) n
     where h.tenant_id = p_tenant and h.channel_order_id = p_order and h.sku_id = n.sku_id and h.qty_shipped > n.shipped;
     perform holdfast.book(p_tenant, v_back, p_actor);
-    perform holdfast.cover_owed(p_tenant, array(select b.sku_id from unnest(v_back) b), p_actor);
+    perform holdfast.cover_owed(p_tenant, array(select b.sku_id from unnest(v_back) b), true, p_actor);
   end if;
 end $$;
 
