@@ -3,6 +3,7 @@
 //! Promises: every change is one keyed, audited transaction; a caller sees only its own tenant.
 
 use lambda_http::{Body, Request, Response};
+use shared::db::call::Statement;
 use shared::delivery::address::Guard;
 use shared::http::auth::Scope;
 use shared::http::event::Answer;
@@ -11,7 +12,7 @@ use shared::http::problem::Problem;
 use shared::http::route::{Access, Matched, Route};
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::{once, once_with};
-use shared::operations::{destinations, exceptions, outbox_admin};
+use shared::operations::{destinations, exceptions, outbox_admin, reconciliations};
 use shared::runtime::config::ConfigError;
 use uuid::Uuid;
 
@@ -69,6 +70,24 @@ pub const ROUTES: &[Route<Console>] = &[
     Route::new("POST", "/admin/shortfalls/{shortfallId}/settle", ADMIN, |c, r| {
         Box::pin(c.settle_shortfall(r))
     }),
+    Route::new("GET", "/admin/reconcile", ADMIN, |c, r| {
+        Box::pin(c.endpoint.read(r, |r| reconciliations::runs(r.query())))
+    }),
+    Route::new("GET", "/admin/reconcile/{runId}", ADMIN, |c, r| {
+        Box::pin(c.endpoint.read(r, |r| Ok(reconciliations::run(r.id("runId")?))))
+    }),
+    Route::new("GET", "/admin/reconcile/{runId}/variances", ADMIN, |c, r| {
+        Box::pin(c.endpoint.read(r, |r| reconciliations::findings(r.id("runId")?, r.query())))
+    }),
+    Route::new("GET", "/admin/reconcile/{runId}/variances.csv", ADMIN, |c, r| {
+        Box::pin(c.endpoint.read(r, |r| reconciliations::csv(r.id("runId")?, r.query())))
+    }),
+    Route::new("POST", "/admin/reconcile/{runId}/accept", ADMIN, |c, r| {
+        Box::pin(c.decide(r, reconciliations::accept))
+    }),
+    Route::new("POST", "/admin/reconcile/{runId}/drop", ADMIN, |c, r| {
+        Box::pin(c.decide(r, reconciliations::drop))
+    }),
     Route::new("GET", "/admin/health", ADMIN, |c, r| {
         Box::pin(c.endpoint.read(r, |_| Ok(outbox_admin::health())))
     }),
@@ -125,6 +144,15 @@ impl Console {
             Box::pin(exceptions::retry(connection, call, id))
         })
         .await
+    }
+
+    async fn decide(
+        &self,
+        request: &Matched<'_>,
+        decision: fn(Uuid) -> Statement,
+    ) -> Result<Answer, Problem> {
+        let (call, ()) = self.endpoint.mutation(request, read_empty).await?;
+        once(&self.endpoint.db, &call, decision(request.id("runId")?)).await
     }
 
     async fn settle_shortfall(&self, request: &Matched<'_>) -> Result<Answer, Problem> {

@@ -30,6 +30,7 @@ return case p_error
   when 'outbox_state' then 'The state of the event does not allow this'
   when 'destination_kind' then 'This kind of destination does not allow this'
   when 'not_found' then 'Not found'
+  when 'reconcile_state' then 'The state of the reconciliation does not allow this'
   when 'exception_resolved' then 'The event has been processed'
   when 'shortfall_settled' then 'The shortfall is settled'
   else initcap(replace(p_error, '_', ' '))

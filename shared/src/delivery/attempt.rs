@@ -82,16 +82,7 @@ impl Sender {
         guard: Guard,
         resolver: Arc<GuardedResolver>,
     ) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
-            .dns_resolver(resolver)
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .http1_max_headers(ANSWER_MAX_HEADERS)
-            .user_agent(concat!("Holdfast/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client, guard, timeout })
+        Ok(Self { client: client(resolver)?, guard, timeout })
     }
 
     /// Sends a webhook once; `now` goes into the signature.
@@ -168,6 +159,19 @@ impl Sender {
     fn too_late(&self) -> String {
         format!("no whole answer within {:?}", self.timeout)
     }
+}
+
+/// A client that follows nobody: no redirect, no proxy, no retry, and only addresses that the resolver lets through.
+pub(crate) fn client(resolver: Arc<GuardedResolver>) -> Result<reqwest::Client, reqwest::Error> {
+    reqwest::Client::builder()
+        .dns_resolver(resolver)
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .pool_idle_timeout(IDLE_CONNECTION)
+        .http1_max_headers(ANSWER_MAX_HEADERS)
+        .user_agent(concat!("Holdfast/", env!("CARGO_PKG_VERSION")))
+        .build()
 }
 
 /// Reads the body, of which [`ANSWER_MAX_BYTES`] are kept and no more are asked for.
@@ -266,7 +270,7 @@ pub fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
 }
 
 /// The error and its causes in one line, without the address: that may hold a partner's credentials.
-fn chain(error: reqwest::Error) -> String {
+pub(crate) fn chain(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -19,7 +19,7 @@ use crate::http::query::{Parameters, Query};
 use crate::idempotency::endpoint::Parsed;
 
 /// Event types that a destination may subscribe to; `*` stands for all.
-pub const EVENT_TYPES: [&str; 19] = [
+pub const EVENT_TYPES: [&str; 20] = [
     "order.created",
     "order.saved",
     "order.cancelled",
@@ -39,6 +39,7 @@ pub const EVENT_TYPES: [&str; 19] = [
     "inbox.exception",
     "destination.disabled",
     "destination.recovered",
+    "reconcile.held",
 ];
 
 const KINDS: [&str; 3] = ["webhook", "shopify_inventory", "email"];

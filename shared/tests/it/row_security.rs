@@ -183,8 +183,11 @@ async fn the_worker_reads_other_tenants_only_in_the_tables_it_drains() {
         "destination_secret",
         "idempotency_key",
         "inventory_snapshot",
+        "reconcile_finding",
+        "reconcile_run",
         "sync_checkpoint",
         "tenant",
+        "threepl_inventory",
     ];
     for (table, readable) in tenant_tables(&mut owner, "holdfast_worker").await {
         if drained.contains(&table.as_str()) {

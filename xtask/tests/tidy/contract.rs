@@ -9,8 +9,8 @@ use crate::{Yaml, read, sql_files, string, yaml};
 /// Sent to one destination when a person asks for it; nobody subscribes to it.
 const NOT_SUBSCRIBED: &str = "destination.test";
 /// What the names of event types begin with.
-const AGGREGATES: [&str; 8] =
-    ["customer", "order", "style", "sku", "invoice", "inventory", "inbox", "destination"];
+const AGGREGATES: [&str; 9] =
+    ["customer", "order", "style", "sku", "invoice", "inventory", "inbox", "destination", "reconcile"];
 
 /// The first string literal, in `quote`s, of every call of `function` in which it stands at argument `position`.
 fn codes(text: &str, function: &str, position: usize, quote: char) -> BTreeSet<String> {

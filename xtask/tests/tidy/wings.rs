@@ -18,7 +18,7 @@ pub const WINGS: [(&str, u8, &[&str]); 8] = [
 ];
 
 /// Parsers and renderers: what they make depends on what they are given and on nothing else.
-const PURE: [&str; 16] = [
+const PURE: [&str; 17] = [
     "http/event.rs",
     "http/json.rs",
     "http/fields.rs",
@@ -34,6 +34,7 @@ const PURE: [&str; 16] = [
     "delivery/address.rs",
     "delivery/attempt.rs",
     "delivery/email.rs",
+    "delivery/fetch.rs",
     "delivery/shopify_push.rs",
 ];
 

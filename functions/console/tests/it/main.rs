@@ -5,6 +5,7 @@ mod addresses;
 mod destinations;
 mod outbox;
 mod page;
+mod reconciliations;
 mod who;
 
 use console::Console;
