@@ -143,7 +143,7 @@ begin
   end loop;
   -- What a page reads and books it reads and books as one tenant at a time.
   foreach v_table in array array['sku_position', 'stock_ledger', 'allocation_ledger', 'owed_ledger', 'shortfall',
-      'inbox_exception', 'channel_order', 'channel_order_line'] loop
+      'inbox_exception', 'channel_hold'] loop
     execute format($policy$create policy tenant_work on public.%I to holdfast_worker
       using (tenant_id = (select nullif(current_setting('app.tenant_id', true), '')::uuid))$policy$, v_table);
   end loop;
@@ -156,7 +156,7 @@ grant select, insert, update, delete on reconcile_run, reconcile_finding to hold
 grant update (on_hand, on_order, allocated, event_sequence) on sku_position to holdfast_worker;
 grant select, insert on stock_ledger, allocation_ledger, owed_ledger to holdfast_worker;
 grant select, insert, update on shortfall, inbox_exception to holdfast_worker;
-grant select, update on channel_order, channel_order_line to holdfast_worker;
+grant select, update on channel_hold to holdfast_worker;
 grant insert on owed_ledger to holdfast_app;
 grant select on owed_ledger, reconcile_run, reconcile_finding, sync_checkpoint to holdfast_app;
 grant update (state, decided_by, decided_at, updated_at, finished_at) on reconcile_run to holdfast_app;
