@@ -4,8 +4,10 @@ use anyhow::Result;
 use jsonwebtoken::{EncodingKey, Header};
 use uuid::Uuid;
 
-/// All scopes, in the format of the scope claim.
+/// All scopes of a tenant's users, in the format of the scope claim.
 pub const ALL_SCOPES: &str = "orders:write orders:read credit:write outbox:admin";
+/// The scope of who operates the platform, for what belongs to no tenant.
+pub const PLATFORM_SCOPE: &str = "platform:admin";
 const VALID_SECONDS: i64 = 30 * 24 * 3600;
 
 /// Signs tokens with HS256.
@@ -24,8 +26,13 @@ pub struct TokenIssuer {
 }
 
 impl TokenIssuer {
-    /// A token with all scopes, valid for 30 days.
+    /// A token with all scopes of a user, valid for 30 days.
     pub fn token(&self, tenant: Uuid, user: Uuid) -> Result<String> {
+        self.token_for(tenant, user, ALL_SCOPES)
+    }
+
+    /// A token with these scopes, valid for 30 days.
+    pub fn token_for(&self, tenant: Uuid, user: Uuid, scopes: &str) -> Result<String> {
         let now = jiff::Timestamp::now().as_second();
         let mut claims = serde_json::Map::new();
         claims.insert("iss".into(), self.issuer.clone().into());
@@ -34,7 +41,7 @@ impl TokenIssuer {
         claims.insert("iat".into(), now.into());
         claims.insert("exp".into(), (now + VALID_SECONDS).into());
         claims.insert(self.tenant_claim.clone(), tenant.to_string().into());
-        claims.insert(self.scope_claim.clone(), ALL_SCOPES.into());
+        claims.insert(self.scope_claim.clone(), scopes.into());
         let key = EncodingKey::from_secret(self.secret.as_bytes())?;
         Ok(jsonwebtoken::encode(&Header::default(), &claims, &key)?)
     }

@@ -33,6 +33,7 @@ impl Console {
 }
 
 const ADMIN: Access = Access::Scope(Scope::OutboxAdmin);
+const ADMIN_OR_PLATFORM: Access = Access::ScopeOrPlatform(Scope::OutboxAdmin);
 
 /// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Console>] = &[
@@ -60,8 +61,13 @@ pub const ROUTES: &[Route<Console>] = &[
     Route::new("POST", "/admin/destinations/{destinationId}/test", ADMIN, |c, r| {
         Box::pin(c.test_destination(r))
     }),
-    Route::new("GET", "/admin/exceptions", ADMIN, |c, r| {
+    Route::new("GET", "/admin/exceptions", ADMIN_OR_PLATFORM, |c, r| {
         Box::pin(c.endpoint.read(r, |r| exceptions::exceptions(r.query())))
+    }),
+    Route::new("POST", "/admin/exceptions/retry", ADMIN, |c, r| Box::pin(c.retry_exceptions(r))),
+    Route::new("POST", "/admin/exceptions/dismiss", ADMIN, |c, r| Box::pin(c.dismiss_exceptions(r))),
+    Route::new("POST", "/admin/exceptions/{exceptionId}/dismiss", ADMIN, |c, r| {
+        Box::pin(c.dismiss_exception(r))
     }),
     Route::new("POST", "/admin/exceptions/{exceptionId}/retry", ADMIN, |c, r| Box::pin(c.retry_exception(r))),
     Route::new("GET", "/admin/shortfalls", ADMIN, |c, r| {
@@ -153,6 +159,25 @@ impl Console {
     ) -> Result<Answer, Problem> {
         let (call, ()) = self.endpoint.mutation(request, read_empty).await?;
         once(&self.endpoint.db, &call, decision(request.id("runId")?)).await
+    }
+
+    async fn retry_exceptions(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let (call, filter) = self.endpoint.mutation(request, exceptions::read_filter).await?;
+        once_with(&self.endpoint.db, &call, &filter, |connection, call, filter| {
+            Box::pin(exceptions::retry_all(connection, call, filter))
+        })
+        .await
+    }
+
+    async fn dismiss_exceptions(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let (call, (filter, reason)) =
+            self.endpoint.mutation(request, exceptions::read_filter_and_reason).await?;
+        once(&self.endpoint.db, &call, exceptions::dismiss_all(&filter, &reason)).await
+    }
+
+    async fn dismiss_exception(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let (call, reason) = self.endpoint.mutation(request, exceptions::read_reason).await?;
+        once(&self.endpoint.db, &call, exceptions::dismiss(request.id("exceptionId")?, &reason)).await
     }
 
     async fn settle_shortfall(&self, request: &Matched<'_>) -> Result<Answer, Problem> {

@@ -16,7 +16,7 @@ use crate::master_data::{self, User};
 use crate::{database, secrets};
 
 /// Those of `shared::http::auth::Scope`.
-const SCOPES: [&str; 4] = ["orders:write", "orders:read", "credit:write", "outbox:admin"];
+const SCOPES: [&str; 5] = ["orders:write", "orders:read", "credit:write", "outbox:admin", "platform:admin"];
 
 /// What is administered.
 #[derive(Subcommand)]

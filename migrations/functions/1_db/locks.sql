@@ -6,3 +6,7 @@ create or replace function holdfast.lock_class_sku() returns int language sql im
 
 -- A customer's promises: shared by requests that see no credit limit, exclusive for those that see one.
 create or replace function holdfast.lock_class_customer() returns int language sql immutable parallel safe return 2;
+
+-- A sender's deliveries (shared), and, for a moment, whoever has just created what one of them may find missing (exclusive): see
+-- holdfast.await_deliveries.
+create or replace function holdfast.lock_class_sender() returns int language sql immutable parallel safe return 3;

@@ -1,6 +1,6 @@
 -- The webhook inbox: a delivery's row, its effect, and the exception for what could not be done, in one transaction. p_delivery:
 -- provider, eventId, topic, and either command (what to do), fault (why it can never be processed) or neither (it does not
--- concern us). p_body: the raw bytes. Returns duplicate, processed or kept (as an exception).
+-- concern us). p_body: the raw bytes. Returns duplicate, processed, kept (as an exception) or unclaimed (kept, and of no tenant).
 --
 -- The row is inserted first: a concurrent delivery of the same event waits for it, at most lock_timeout, and is then a duplicate;
 -- if this one rolled back, it runs.
@@ -15,21 +15,103 @@ begin
     raise exception 'holdfast needs READ COMMITTED, not %', current_setting('transaction_isolation')
       using errcode = 'invalid_transaction_state';
   end if;
+  perform pg_advisory_xact_lock_shared(holdfast.lock_class_sender(), hashtext(v_provider));
   insert into public.webhook_inbox (provider, event_id) values (v_provider, v_event_id) on conflict do nothing;
   if not found then
     return 'duplicate';
   end if;
   v_verdict := holdfast.take_effect(null, v_provider, p_delivery, v_provider || '/' || v_event_id);
-  if v_verdict.reason is null then
-    return 'processed';
+  if v_verdict.reason is not null then
+    perform holdfast.keep_exception(v_verdict, p_delivery, p_body);
   end if;
-  perform holdfast.keep_exception(v_verdict, p_delivery, p_body);
-  return 'kept';
+  if v_provider like 'shopify:%' and v_verdict.tenant_id is not null then
+    perform holdfast.note_installation(v_verdict.tenant_id, substr(v_provider, 9), p_delivery ->> 'topic');
+  end if;
+  return case when v_verdict.reason is null then 'processed' when v_verdict.tenant_id is null then 'unclaimed' else 'kept' end;
+end $$;
+
+-- Pushes of stock to a shop stop when it removes the app, and begin again with whatever else it sends (but not with what Shopify
+-- sends on behalf of a shop that is gone). A person's own pause stays. Lock order: after exceptions, the shop, then destinations.
+create or replace function holdfast.note_installation(p_tenant uuid, p_domain text, p_topic text) returns void
+language plpgsql volatile security invoker as $$
+declare
+  v_destinations uuid[];
+begin
+  if p_topic = 'app/uninstalled' then
+    update public.shopify_shop s set uninstalled_at = coalesce(s.uninstalled_at, now())
+    where s.tenant_id = p_tenant and s.domain = p_domain;
+    v_destinations := holdfast.destinations_of_shop(p_tenant, p_domain);
+    with paused as (
+      update public.destination d set state = 'paused'
+      where d.tenant_id = p_tenant and d.id = any (v_destinations) and d.state = 'active' returning d.id
+    )
+    update public.shopify_shop s set paused_destinations = s.paused_destinations || array(select p.id from paused p)
+    where s.tenant_id = p_tenant and s.domain = p_domain;
+  elsif p_topic not in ('shop/redact', 'customers/redact', 'customers/data_request') then
+    select s.paused_destinations into v_destinations from public.shopify_shop s
+    where s.tenant_id = p_tenant and s.domain = p_domain and s.uninstalled_at is not null for no key update;
+    if found then
+      perform from public.destination d
+      where d.tenant_id = p_tenant and d.id = any (v_destinations) order by d.id for no key update;
+      update public.destination d set state = 'active'
+      where d.tenant_id = p_tenant and d.id = any (v_destinations) and d.state = 'paused';
+      update public.shopify_shop s set uninstalled_at = null, paused_destinations = '{}'
+      where s.tenant_id = p_tenant and s.domain = p_domain;
+    end if;
+  end if;
+end $$;
+
+-- The destinations that push to a shop, locked in order: by the host of their address. One whose host is no shop's domain (a proxy
+-- before it) is that of the tenant's only shop.
+create or replace function holdfast.destinations_of_shop(p_tenant uuid, p_domain text) returns uuid[]
+language sql volatile security invoker as $$
+  select array(
+    select d.id from public.destination d
+    cross join lateral (select split_part(split_part(split_part(lower(d.url), '://', 2), '/', 1), ':', 1) as host) u
+    where d.tenant_id = p_tenant and d.kind = 'shopify_inventory'
+      and (u.host = p_domain or not exists (
+        select from public.shopify_shop s where s.tenant_id = p_tenant and (s.domain = u.host or s.domain <> p_domain)))
+    order by d.id for no key update of d)
+$$;
+
+-- Applies a command, as apply_command, and says what else would mend by itself what could not be done.
+create or replace function holdfast.take_effect(p_tenant uuid, p_provider text, p_delivery jsonb, p_actor text)
+returns holdfast.verdict
+language plpgsql volatile security invoker as $$
+declare
+  v_verdict holdfast.verdict;
+begin
+  v_verdict := holdfast.apply_command(p_tenant, p_provider, p_delivery, p_actor);
+  if v_verdict.reason is not null and v_verdict.waits_for is null and p_delivery ->> 'fault' is null then
+    v_verdict.waits_for := holdfast.awaited(v_verdict.tenant_id, p_provider, p_delivery -> 'command');
+  end if;
+  return v_verdict;
+end $$;
+
+-- What an operator would have to create for a command to be done: `account`, the sender's binding to a tenant; `sku:<code>`, the
+-- first SKU that is missing; `stripe_account:<id>`, a binding of the tenant; or null.
+create or replace function holdfast.awaited(p_tenant uuid, p_provider text, p_command jsonb) returns text
+language plpgsql stable security invoker as $$
+declare
+  v_account constant text := p_command ->> 'account';
+begin
+  if p_tenant is null then
+    return case when p_provider <> 'stripe' then 'account' end;
+  elsif p_provider = 'stripe' then
+    return case when v_account is not null and not exists (
+        select from public.stripe_account a where a.tenant_id = p_tenant and a.id = v_account)
+      then 'stripe_account:' || v_account end;
+  end if;
+  return (
+    select 'sku:' || s.code
+    from (select distinct btrim(m.sku #>> '{}') as code from jsonb_path_query(p_command, '$.**.sku') as m(sku)) s
+    where s.code <> '' and not exists (select from public.sku k where k.tenant_id = p_tenant and k.code = s.code)
+    order by s.code limit 1);
 end $$;
 
 -- Applies a command. p_tenant: its tenant, or null to find it. p_delivery: as of receive; with `retry` where a person asks, who
 -- has seen the reason. What can be done is done, each fact once; a reason says what could not. Leaves app.tenant_id set.
-create or replace function holdfast.take_effect(p_tenant uuid, p_provider text, p_delivery jsonb, p_actor text)
+create or replace function holdfast.apply_command(p_tenant uuid, p_provider text, p_delivery jsonb, p_actor text)
 returns holdfast.verdict
 language plpgsql volatile security invoker as $$
 declare
@@ -58,6 +140,10 @@ begin
   elsif v_do is null then
     return row(v_tenant, null, null)::holdfast.verdict;
   elsif v_do in ('customers/redact', 'shop/redact') then
+    -- The signature covers the body alone; without this a header could direct it, or any other body, at another shop.
+    if lower(v_command ->> 'shopDomain') is distinct from v_account then
+      return row(v_tenant, 'shop_domain is not the shop that the headers name', null)::holdfast.verdict;
+    end if;
     perform holdfast.redact_exceptions(p_provider, v_command);
     return row(v_tenant, null, null)::holdfast.verdict;
   elsif v_tenant is null then
@@ -94,7 +180,11 @@ begin
     p_verdict.waits_for, p_delivery -> 'command', p_body)
   on conflict (provider, event_id) do update
     set tenant_id = excluded.tenant_id, reason = excluded.reason, waits_for = excluded.waits_for,
-        attempts = e.attempts + 1, last_tried_at = now(), resolved_at = null, resolved_by = null
+        attempts = e.attempts + 1, last_tried_at = now(), resolved_at = null, resolved_by = null, dismiss_reason = null,
+        -- Its body may have been deleted after its end. What was erased for a person stays erased.
+        body = case when e.body_deleted_at is not null and e.redacted_at is null then excluded.body else e.body end,
+        command = case when e.body_deleted_at is not null and e.redacted_at is null then excluded.command else e.command end,
+        body_deleted_at = null
   returning id into v_id;
   perform set_config('app.inbox_of_nobody', '', true);
   if p_verdict.tenant_id is not null then
@@ -125,12 +215,69 @@ begin
   loop
     v_verdict := holdfast.take_effect(p_tenant, v_waiting.provider, jsonb_build_object('command', v_waiting.command),
       v_waiting.provider || '/' || v_waiting.event_id);
-    update public.inbox_exception e
-    set tenant_id = p_tenant, attempts = e.attempts + 1, last_tried_at = now(), waits_for = v_verdict.waits_for,
-        reason = coalesce(v_verdict.reason, e.reason),
-        resolved_at = case when v_verdict.reason is null then now() end,
-        resolved_by = case when v_verdict.reason is null then p_actor end
-    where e.id = v_waiting.id;
+    perform holdfast.note_attempt(p_tenant, v_waiting.id, v_verdict, p_actor);
   end loop;
   perform set_config('app.inbox_of_nobody', '', true);
 end $$;
+
+-- {"provider"}: waits until no delivery of this sender is under way. Whoever created a SKU or bound an account, and committed that,
+-- calls it in a transaction of its own: then every delivery that did not see it is kept, and wake_waiting finds it.
+create or replace function holdfast.await_deliveries(p_call jsonb) returns void
+language sql volatile security invoker as $$
+  select pg_advisory_xact_lock(holdfast.lock_class_sender(), hashtext(p_call ->> 'provider'))
+$$;
+
+-- {"tenantId","provider","after"}: the oldest open exception of this sender whose wait an operator has ended, or null: its sender is
+-- bound to the tenant, its SKU is there, the tenant is bound to the Stripe account. `after`: those up to this one were tried.
+create or replace function holdfast.next_waiting(p_call jsonb) returns uuid
+language plpgsql volatile security invoker as $$
+declare
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_after constant uuid := p_call ->> 'after';
+  v_after_at constant timestamptz := (select e.received_at from public.inbox_exception e where e.id = v_after);
+begin
+  return (
+    select e.id from public.inbox_exception e
+    cross join lateral (select split_part(e.waits_for, ':', 1) as kind, substr(e.waits_for, strpos(e.waits_for, ':') + 1) as name) w
+    where e.provider = p_call ->> 'provider' and e.resolved_at is null and e.waits_for is not null
+      and coalesce(e.tenant_id, v_tenant) = v_tenant
+      and (v_after is null or (e.received_at, e.id) > (v_after_at, v_after))
+      and case w.kind
+        when 'account' then true
+        when 'sku' then exists (select from public.sku k where k.tenant_id = v_tenant and k.code = w.name)
+        when 'stripe_account' then exists (select from public.stripe_account a where a.tenant_id = v_tenant and a.id = w.name)
+        else false end
+    order by e.received_at, e.id limit 1);
+end $$;
+
+-- {"tenantId","id","actor"}: runs an exception again because what it waited for is there. Returns whether it is processed now.
+-- As in retry_exception its row comes last, and a transaction of its own is needed for each.
+create or replace function holdfast.wake_waiting(p_call jsonb) returns boolean
+language plpgsql volatile security invoker as $$
+declare
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_kept public.inbox_exception;
+  v_verdict holdfast.verdict;
+begin
+  select e.* into v_kept from public.inbox_exception e
+  where e.id = (p_call ->> 'id')::uuid and coalesce(e.tenant_id, v_tenant) = v_tenant and e.resolved_at is null;
+  if not found then
+    return false;
+  end if;
+  v_verdict := holdfast.take_effect(v_tenant, v_kept.provider, jsonb_build_object('command', v_kept.command),
+    v_kept.provider || '/' || v_kept.event_id);
+  perform holdfast.note_attempt(v_tenant, v_kept.id, v_verdict, p_call ->> 'actor');
+  return v_verdict.reason is null;
+end $$;
+
+-- Writes down how an open exception was run again.
+create or replace function holdfast.note_attempt(p_tenant uuid, p_exception uuid, p_verdict holdfast.verdict, p_actor text)
+returns void
+language sql volatile security invoker as $$
+  update public.inbox_exception e
+  set tenant_id = p_tenant, attempts = e.attempts + 1, last_tried_at = now(), waits_for = (p_verdict).waits_for,
+      reason = coalesce((p_verdict).reason, e.reason),
+      resolved_at = case when (p_verdict).reason is null then now() end,
+      resolved_by = case when (p_verdict).reason is null then p_actor end
+  where e.id = p_exception and e.resolved_at is null
+$$;

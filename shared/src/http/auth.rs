@@ -43,6 +43,8 @@ pub enum Scope {
     OutboxAdmin,
     /// Change customers' limits and holds, void invoices, book payments.
     CreditWrite,
+    /// See what belongs to no tenant.
+    PlatformAdmin,
 }
 
 impl Scope {
@@ -53,6 +55,7 @@ impl Scope {
             Self::OrdersRead => "orders:read",
             Self::OutboxAdmin => "outbox:admin",
             Self::CreditWrite => "credit:write",
+            Self::PlatformAdmin => "platform:admin",
         }
     }
 }

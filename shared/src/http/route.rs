@@ -19,10 +19,28 @@ pub type Handler<S> = for<'a> fn(&'a S, &'a Matched<'a>) -> BoxFuture<'a, Result
 pub enum Access {
     /// Callers whose credential has this scope.
     Scope(Scope),
+    /// As `Scope`, of the caller's own tenant; with `tenant=none` in the query, for what belongs to none, `platform:admin` instead.
+    ScopeOrPlatform(Scope),
     /// Senders that sign the body; the handler verifies the signature.
     Signature,
     /// Everyone, without a credential.
     Open,
+}
+
+impl Access {
+    /// What this request needs of it.
+    fn of(self, query: &[(String, String)]) -> Self {
+        match self {
+            Self::ScopeOrPlatform(_) if asks_for_nobodys(query) => Self::Scope(Scope::PlatformAdmin),
+            Self::ScopeOrPlatform(scope) => Self::Scope(scope),
+            other => other,
+        }
+    }
+}
+
+/// Whether a query asks for what belongs to no tenant.
+pub(crate) fn asks_for_nobodys(query: &[(String, String)]) -> bool {
+    query.iter().any(|(name, value)| name == "tenant" && value == "none")
 }
 
 /// A row of the table; `S` is the state that handlers get.
@@ -54,7 +72,7 @@ impl<S> Route<S> {
 pub struct Matched<'r> {
     /// The request as received.
     pub incoming: &'r Incoming,
-    /// Of the route.
+    /// Of the route, with this request's query.
     pub access: Access,
     /// Of the route.
     pub pattern: &'static str,
@@ -124,7 +142,8 @@ pub(crate) async fn dispatch<S>(
 ) -> Result<Answer, Problem> {
     let route = find(routes, incoming)?;
     request_log::route(route.pattern);
-    let matched = Matched { incoming, access: route.access, pattern: route.pattern };
+    let access = route.access.of(&incoming.query);
+    let matched = Matched { incoming, access, pattern: route.pattern };
     (route.handler)(state, &matched).await
 }
 

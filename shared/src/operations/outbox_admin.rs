@@ -48,13 +48,13 @@ pub fn health() -> Query {
     Query::new("holdfast.outbox_health", json!({}))
 }
 
-fn is_type(text: &str) -> bool {
+pub(super) fn is_type(text: &str) -> bool {
     (1..=TYPE_MAX_CHARS).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_'))
 }
 
 /// Reads a time and renders it in UTC, a form that PostgreSQL reads without settings.
-fn instant(text: &str) -> Option<String> {
+pub(super) fn instant(text: &str) -> Option<String> {
     // In a query string an unencoded plus arrives as a space.
     let at: Timestamp = text.replace(' ', "+").parse().ok()?;
     (at.as_second() >= YEAR_ONE_SECS).then(|| at.to_string())

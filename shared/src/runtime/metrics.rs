@@ -93,7 +93,8 @@ pub fn of_request(answered: &Answered<'_>) -> Line {
         ("VersionConflicts", first && answered.code == Some("version_conflict")),
         ("BadSignatures", answered.code == Some("bad_signature")),
         ("Duplicates", answered.verdict() == Some("duplicate")),
-        ("ExceptionsKept", answered.verdict() == Some("kept")),
+        ("ExceptionsKept", matches!(answered.verdict(), Some("kept" | "unclaimed"))),
+        ("ExceptionsWithoutTenant", answered.verdict() == Some("unclaimed")),
     ]
     .into_iter()
     .filter(|(_, counts)| *counts)
@@ -172,6 +173,10 @@ mod tests {
         let received = (200, None, true, false);
         assert_eq!(counted("/webhooks/stripe", Some("duplicate"), received).await, ["Duplicates"]);
         assert_eq!(counted("/webhooks/stripe", Some("kept"), received).await, ["ExceptionsKept"]);
+        assert_eq!(
+            counted("/webhooks/stripe", Some("unclaimed"), received).await,
+            ["ExceptionsKept", "ExceptionsWithoutTenant"]
+        );
         assert_eq!(counted("/webhooks/stripe", Some("processed"), received).await, [""; 0]);
     }
 }

@@ -55,7 +55,8 @@ pub fn caller(tenant: Uuid, actor: &str) {
     note(|seen| (seen.tenant, seen.actor) = (Some(tenant), Some(actor.to_owned())));
 }
 
-/// Notes what became of a webhook's delivery: `duplicate`, `kept` as an exception, or `processed`.
+/// Notes what became of a webhook's delivery: `duplicate`, `kept` as an exception, `unclaimed` (kept, and of no tenant), or
+/// `processed`.
 pub fn delivery(provider: &str, topic: &str, verdict: &str) {
     let [provider, topic, verdict] = [provider, topic, verdict].map(str::to_owned);
     note(|seen| seen.delivery = Some(Delivery { provider, topic, verdict }));

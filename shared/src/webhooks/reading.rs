@@ -6,7 +6,7 @@
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor};
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -92,6 +92,15 @@ pub(super) fn check_qty(qty: i64, place: impl FnOnce() -> String) -> Result<(), 
     }
 }
 
+/// As [`check_qty`], where a line may also take units back.
+pub(super) fn check_signed_qty(qty: i64, place: impl FnOnce() -> String) -> Result<(), String> {
+    if LINE_QTY_RANGE.contains(&qty) || LINE_QTY_RANGE.contains(&qty.saturating_neg()) {
+        Ok(())
+    } else {
+        Err(format!("{} is not between -1,000,000 and 1,000,000", place()))
+    }
+}
+
 /// An id that the sender writes as a text or as a 64-bit integer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Id(pub String);
@@ -139,6 +148,53 @@ impl Visitor<'_> for TextVisitor {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
         let stored = (text.is_empty() || is_storable(text)).then(|| Text(text.to_owned()));
         stored.ok_or_else(|| E::invalid_value(Unexpected::Other("text"), &self))
+    }
+}
+
+/// A text for people: what of it can be stored, cut at 255 bytes; nothing where it is no text. It never makes a body unreadable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remark(pub Option<String>);
+
+impl<'de> Deserialize<'de> for Remark {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RemarkVisitor;
+        impl<'de> Visitor<'de> for RemarkVisitor {
+            type Value = Remark;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("anything")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Remark, E> {
+                let mut kept: String = text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
+                while kept.len() > MAX_TEXT {
+                    kept.pop();
+                }
+                Ok(Remark(Some(kept).filter(|kept| !kept.trim().is_empty())))
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Remark, E> {
+                Ok(Remark(None))
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Remark, E> {
+                Ok(Remark(None))
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Remark, E> {
+                Ok(Remark(None))
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Remark, E> {
+                Ok(Remark(None))
+            }
+            fn visit_unit<E>(self) -> Result<Remark, E> {
+                Ok(Remark(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Remark, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Remark(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Remark, A::Error> {
+                while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Remark(None))
+            }
+        }
+        deserializer.deserialize_any(RemarkVisitor)
     }
 }
 

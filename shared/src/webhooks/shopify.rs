@@ -39,7 +39,10 @@ pub fn read(topic: &str, triggered_at: Option<&str>, body: &[u8]) -> Meaning {
         }
         "customers/redact" => read_members(body).map(redact),
         "customers/data_request" => read_members(body).map(data_request),
-        "shop/redact" | "app/uninstalled" => Ok(Meaning::Command(json!({"do": topic}))),
+        "shop/redact" => read_members(body).map(|request: PrivacyRequest| {
+            Meaning::Command(json!({"do": topic, "shopDomain": request.shop_domain}))
+        }),
+        "app/uninstalled" => Ok(Meaning::Command(json!({"do": topic}))),
         // Shopify adds topics: one whose body is an order tells of it, any other says nothing.
         _ if topic.starts_with("orders/") => Ok(read_members(body)
             .ok()
@@ -172,12 +175,12 @@ fn gone_command(topic: &str, gone: &GoneOrder) -> Meaning {
 }
 
 fn redact(request: PrivacyRequest) -> Meaning {
-    let customer = request.customer;
+    let (shop, customer) = (request.shop_domain, request.customer);
     let (id, email, phone) = customer.map_or((None, None, None), |c| (c.id, c.email, c.phone));
     let traces: Vec<Text> =
         [email, phone].into_iter().flatten().filter(|trace| !trace.0.is_empty()).collect();
-    Meaning::Command(json!({"do": "customers/redact", "customerId": id, "orderIds": request.orders_to_redact,
-        "traces": traces}))
+    Meaning::Command(json!({"do": "customers/redact", "shopDomain": shop, "customerId": id,
+        "orderIds": request.orders_to_redact, "traces": traces}))
 }
 
 /// The command has no effect but an exception for an operator: the merchant must answer its customer.

@@ -157,6 +157,8 @@ impl Edit {
 #[derive(Deserialize)]
 pub(super) struct PrivacyRequest {
     #[serde(default)]
+    pub(super) shop_domain: Option<Text>,
+    #[serde(default)]
     pub(super) customer: Option<DataSubject>,
     #[serde(default)]
     pub(super) orders_to_redact: Vec<Id>,

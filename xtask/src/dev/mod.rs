@@ -24,6 +24,7 @@ use xtask::dev_env;
 use xtask::postgres::{Cluster, Purpose};
 use xtask::process::{Step, Stop, is_running};
 use xtask::python::Venv;
+use xtask::tokens::PLATFORM_SCOPE;
 use xtask::workspace::{Workspace, remove, try_lock, write_private};
 
 use bridge::Side;
@@ -217,6 +218,7 @@ fn stack_environment(state: &State, ports: &Ports) -> Result<Vec<(&'static str, 
         ("TOKEN_USER1", issuer.token(demo.tenant, demo.user1)?),
         ("TOKEN_USER2", issuer.token(demo.tenant, demo.user2)?),
         ("TOKEN_OTHER_TENANT", issuer.token(demo.other_tenant, demo.other_user)?),
+        ("TOKEN_PLATFORM", issuer.token_for(demo.tenant, demo.user1, PLATFORM_SCOPE)?),
         ("API_KEY_PARTNER", state.partner_api_key.clone()),
         ("SHOPIFY_SHOP", demo.shop_domain.clone()),
         ("THREEPL_ACCOUNT", demo.threepl_account.clone()),

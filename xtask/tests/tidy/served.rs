@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use shared::http::auth::Scope;
 use shared::http::problem::Problem;
 use shared::http::route::{self, Access};
 
@@ -86,7 +87,11 @@ fn wrongly_documented(served: &[Served], openapi: &Yaml) -> Vec<String> {
     let mut faults = Vec::new();
     for ((method, path, krate), access) in served {
         let operation = &openapi["paths"][path.as_str()][method.to_lowercase().as_str()];
-        let expected = if let Access::Scope(scope) = access { vec![scope.name()] } else { vec![] };
+        let expected = match access {
+            Access::Scope(scope) => vec![scope.name()],
+            Access::ScopeOrPlatform(scope) => vec![scope.name(), Scope::PlatformAdmin.name()],
+            Access::Signature | Access::Open => vec![],
+        };
         let documented = documented_scopes(operation);
         if documented != expected {
             faults.push(format!("{krate}: {method} {path} needs {expected:?}, documented is {documented:?}"));
@@ -113,10 +118,11 @@ paths:
   /untold: { post: { description: 'Writes.' } }
   /open: { get: { security: [] } }
   /closed: { get: { summary: Closed } }
+  /either: { get: { description: 'Needs the scope `orders:read`.' } }
 ";
     let openapi: Yaml = yaml_serde::from_str(openapi).unwrap();
-    let write = Access::Scope(shared::http::auth::Scope::OrdersWrite);
-    let read = Access::Scope(shared::http::auth::Scope::OrdersRead);
+    let write = Access::Scope(Scope::OrdersWrite);
+    let read = Access::Scope(Scope::OrdersRead);
     let row = |method: &str, path: &str, access| ((method.to_owned(), path.to_owned(), "f".into()), access);
     let served = [
         row("GET", "/read", read),
@@ -124,11 +130,13 @@ paths:
         row("POST", "/untold", write),
         row("GET", "/open", Access::Open),
         row("GET", "/closed", Access::Signature),
+        row("GET", "/either", Access::ScopeOrPlatform(Scope::OrdersRead)),
     ];
     let expected = [
         r#"f: POST /written needs ["orders:write"], documented is ["orders:read"]"#,
         r#"f: POST /untold needs ["orders:write"], documented is []"#,
         "f: GET /closed needs [], `security` says otherwise",
+        r#"f: GET /either needs ["orders:read", "platform:admin"], documented is ["orders:read"]"#,
     ];
     assert_eq!(wrongly_documented(&served, &openapi), expected);
 }

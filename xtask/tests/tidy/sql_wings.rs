@@ -12,7 +12,7 @@ const WITHOUT_SQL: &str = "runtime";
 /// Calls that go up all the same: from which function to which.
 const UPWARDS: [(&str, &str); 1] = [
     // It erases what the inbox keeps, and is to move to 6_webhooks; then this goes.
-    ("take_effect", "redact_exceptions"),
+    ("apply_command", "redact_exceptions"),
 ];
 /// Functions that call others by a name that they build, with what it begins with. Such a call may go up: `list` knows of a
 /// page only how it is called.
@@ -123,7 +123,7 @@ fn a_call_upwards_and_a_call_of_nothing_are_found() {
     ];
     let high = [
         define("promise", "perform holdfast.push(holdfast.wild(p_x))"),
-        define("take_effect", "perform holdfast.redact_exceptions(p_x)"),
+        define("apply_command", "perform holdfast.redact_exceptions(p_x)"),
         define("guess", "execute format('select holdfast.%I()', x)"),
     ];
     let highest = define("redact_exceptions", "");

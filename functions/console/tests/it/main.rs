@@ -3,6 +3,7 @@
 
 mod addresses;
 mod destinations;
+mod exceptions;
 mod outbox;
 mod page;
 mod reconciliations;

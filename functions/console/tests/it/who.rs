@@ -14,7 +14,7 @@ const READS: [&str; 7] = [
     "/admin/exceptions",
     "/admin/shortfalls",
 ];
-const OPERATIONS: [(&str, &str); 9] = [
+const OPERATIONS: [(&str, &str); 12] = [
     ("POST", "/admin/outbox/1/requeue"),
     ("POST", "/admin/outbox/1/discard"),
     ("POST", "/admin/outbox/requeue"),
@@ -23,6 +23,9 @@ const OPERATIONS: [(&str, &str); 9] = [
     ("POST", "/admin/destinations/{id}/rotate"),
     ("POST", "/admin/destinations/{id}/test"),
     ("POST", "/admin/exceptions/{id}/retry"),
+    ("POST", "/admin/exceptions/{id}/dismiss"),
+    ("POST", "/admin/exceptions/retry"),
+    ("POST", "/admin/exceptions/dismiss"),
     ("POST", "/admin/shortfalls/{id}/settle"),
 ];
 

@@ -67,7 +67,8 @@ async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else()
     // Another shop's customer with the same number is another person.
     let strange = unreadable(json!({"customer": {"id": 77}})).to_string();
     send(&webhook, &signed("strange.myshopify.com", "1", "orders/create", strange.as_bytes())).await;
-    let redact = json!({"customer": {"id": 77, "email": "jo+home@buyer.test", "phone": "+4930123"}, "orders_to_redact": [5]});
+    let redact = json!({"shop_domain": DOMAIN, "customer": {"id": 77, "email": "jo+home@buyer.test", "phone": "+4930123"},
+        "orders_to_redact": [5]});
     took(&webhook, "r", "customers/redact", &redact).await;
     let gone = "select string_agg(event_id, ' ' order by event_id) from inbox_exception where redacted_at is not null";
     assert_eq!(text(&shop, gone).await, "gid guest id mail phone");
@@ -79,7 +80,7 @@ async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else()
             "{id}"
         );
     }
-    let zoe = json!({"customer": {"id": "a(77", "email": "ZOë@buyer.test"}});
+    let zoe = json!({"shop_domain": DOMAIN, "customer": {"id": "a(77", "email": "ZOë@buyer.test"}});
     took(&webhook, "z", "customers/redact", &zoe).await;
     assert_eq!(shop.db.count("inbox_exception where redacted_at is not null").await, 6);
     assert_eq!(shop.db.count("inbox_exception where redacted_at is null").await, 3);
@@ -111,7 +112,7 @@ async fn no_answer_reason_or_event_holds_what_would_have_to_be_erased() {
     // A retry that read the body before it was erased does not bring it back.
     let (tenant, id) =
         (shop.tenant.id, text(&shop, "select id::text from inbox_exception where event_id = '2'").await);
-    took(&webhook, "4", "customers/redact", &json!({"customer": {"id": 77}})).await;
+    took(&webhook, "4", "customers/redact", &json!({"shop_domain": DOMAIN, "customer": {"id": 77}})).await;
     let late = shared::webhooks::inbox::reread(
         &format!("shopify:{DOMAIN}"),
         "orders/create",
@@ -158,8 +159,9 @@ async fn a_shop_that_leaves_is_remembered_as_gone_and_its_bodies_erased() {
     let left = bodies(&shop).await;
     assert!(!TRACES.iter().any(|trace| left.contains(trace)), "{left}");
     // A shop that is not known may ask, too.
-    let redact =
-        json!({"customer": {"id": 77, "email": "jo@buyer.test"}, "orders_to_redact": [1]}).to_string();
+    let redact = json!({"shop_domain": "strange.myshopify.com", "customer": {"id": 77, "email": "jo@buyer.test"},
+        "orders_to_redact": [1]});
+    let redact = redact.to_string();
     assert_eq!(
         send(&webhook, &signed("strange.myshopify.com", "1", "orders/create", body.to_string().as_bytes()))
             .await
@@ -176,4 +178,87 @@ async fn a_shop_that_leaves_is_remembered_as_gone_and_its_bodies_erased() {
     assert!(!bodies(&shop).await.contains("jo@buyer.test"));
     took(&webhook, "4", "products/update", &json!({"id": 1})).await;
     assert_eq!(shop.db.count("inbox_exception").await, 2);
+}
+
+#[tokio::test]
+async fn a_privacy_request_counts_for_the_shop_that_its_signed_body_names() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let mut body = order(1, &[(11, 0, 2)]);
+    body["line_items"][0]["sku"] = json!("NEW-1");
+    took(&webhook, "1", "orders/create", &body).await;
+    let other = "birch.myshopify.com";
+    // Another shop's request under this one's header; a signed order that is sent on as a request.
+    for (id, topic, misdirected) in [
+        ("2", "customers/redact", json!({"shop_domain": other, "customer": {"id": 77}})),
+        ("3", "shop/redact", json!({"shop_id": 5, "shop_domain": other})),
+        ("4", "customers/redact", body.clone()),
+        ("5", "shop/redact", body.clone()),
+        ("6", "shop/redact", json!({"shop_domain": 5})),
+    ] {
+        took(&webhook, id, topic, &misdirected).await;
+        assert!(bodies(&shop).await.contains("jo@buyer.test"), "{topic} {misdirected}");
+        assert_eq!(
+            shop.db.count(&format!("inbox_exception where event_id = '{id}' and redacted_at is null")).await,
+            1
+        );
+    }
+    took(
+        &webhook,
+        "7",
+        "customers/redact",
+        &json!({"shop_domain": DOMAIN.to_uppercase(), "customer": {"id": 77}}),
+    )
+    .await;
+    assert_eq!(shop.db.count("inbox_exception where event_id = '1' and redacted_at is not null").await, 1);
+}
+
+/// `state` of each destination, by name.
+async fn states(shop: &Shop) -> String {
+    text(shop, "select string_agg(name || ' ' || state, ', ' order by name) from destination").await
+}
+
+#[tokio::test]
+async fn pushes_to_a_shop_stop_while_the_app_is_not_installed() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let tenant = shop.tenant.id;
+    let insert = |name: &str, kind: &str, host: &str, state: &str| {
+        format!("insert into destination (tenant_id, name, kind, url, event_types, state) values
+            ('{tenant}', '{name}', '{kind}', 'https://{host}/admin/api/2026-04/graphql.json', array['*'], '{state}');")
+    };
+    let there = [
+        insert("a", "shopify_inventory", "Alder.myshopify.com", "active"),
+        insert("b", "shopify_inventory", "alder.myshopify.com:443", "active"),
+        insert("c", "shopify_inventory", "alder.myshopify.com", "paused"),
+        insert("d", "shopify_inventory", "birch.myshopify.com", "active"),
+        insert("e", "webhook", "alder.myshopify.com", "active"),
+        insert("f", "shopify_inventory", "proxy.test", "active"),
+    ];
+    shop.db.execute(there.concat()).await;
+    shop.db
+        .execute(format!(
+            "insert into shopify_shop (domain, tenant_id) values ('birch.myshopify.com', '{tenant}')"
+        ))
+        .await;
+    took(&webhook, "1", "app/uninstalled", &json!({"id": 5, "domain": DOMAIN})).await;
+    let stopped = "a paused, b paused, c paused, d active, e active, f active";
+    assert_eq!(states(&shop).await, stopped);
+    // What Shopify sends on behalf of a shop that is gone does not mean that it is back.
+    took(&webhook, "2", "shop/redact", &json!({"shop_domain": DOMAIN})).await;
+    took(&webhook, "3", "customers/redact", &json!({"shop_domain": DOMAIN, "customer": {"id": 1}})).await;
+    took(&webhook, "4", "customers/data_request", &json!({"customer": {"id": 1}})).await;
+    took(&webhook, "5", "app/uninstalled", &json!({"id": 5, "domain": DOMAIN})).await;
+    assert_eq!(states(&shop).await, stopped);
+    assert_eq!(shop.db.count("shopify_shop where uninstalled_at is not null").await, 1);
+    // A bad signature brings nothing back, a delivery of any other topic does; what a person had paused stays.
+    let mut forged = signed(DOMAIN, "6", "products/update", b"{}");
+    forged = forged.header("X-Shopify-Hmac-Sha256", &sign("other", b"{}"));
+    assert_eq!(send(&webhook, &forged).await.status, 401);
+    assert_eq!(states(&shop).await, stopped);
+    took(&webhook, "7", "products/update", &json!({"id": 1})).await;
+    assert_eq!(states(&shop).await, "a active, b active, c paused, d active, e active, f active");
+    assert_eq!(shop.db.count("shopify_shop where uninstalled_at is not null").await, 0);
+    // Of the tenant's only shop a proxy is the way, too.
+    shop.db.execute("delete from shopify_shop where domain like 'birch%'").await;
+    took(&webhook, "8", "app/uninstalled", &json!({"id": 5, "domain": DOMAIN})).await;
+    assert_eq!(states(&shop).await, "a paused, b paused, c paused, d paused, e active, f paused");
 }

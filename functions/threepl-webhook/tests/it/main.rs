@@ -3,6 +3,7 @@
 
 mod any_order;
 mod asn;
+mod facts;
 mod once;
 mod owed;
 mod shipment;
