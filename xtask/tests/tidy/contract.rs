@@ -49,6 +49,9 @@ fn every_error_code_is_documented_and_none_besides() {
     assert_eq!(documented, raised, "openapi.yaml, the code");
 }
 
+/// What a 3PL tells us: named as events are, and none of ours.
+const OF_WAREHOUSES: [&str; 2] = ["inventory.adjusted", "order.returned"];
+
 /// The event types that the OpenAPI file documents.
 fn documented_events(openapi: &Yaml) -> BTreeSet<String> {
     openapi["webhooks"].as_mapping().unwrap().keys().map(string).collect()
@@ -61,7 +64,9 @@ fn every_event_type_is_documented_and_none_besides() {
         // Where the literals stand is of no matter: no other literal looks like the name of an event.
         emitted.extend(text.split('\'').map(str::to_owned).filter(|literal| {
             let named = literal.split_once('.').is_some_and(|(first, _)| AGGREGATES.contains(&first));
-            named && literal.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
+            named
+                && !OF_WAREHOUSES.contains(&literal.as_str())
+                && literal.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
         }));
     }
     assert!(emitted.contains("sku.ats_changed"), "the SQL is no longer read right: {emitted:?}");
