@@ -135,7 +135,8 @@ declare
   v_left bigint[];
 begin
   with beyond as (
-    select b.sku_id, b.qty, b.ord, s.id as shortfall_id, coalesce(least(b.qty, h.qty_counted - (h.qty_wanted - h.qty_held)), 0) as units
+    select b.sku_id, b.qty, b.ord, s.id as shortfall_id,
+      greatest(0, least(b.qty, h.qty_counted - (h.qty_wanted - h.qty_held))) as units
     from unnest(p_skus, p_beyond) with ordinality as b(sku_id, qty, ord)
     cross join lateral (
       select h.* from public.channel_hold h

@@ -1,12 +1,15 @@
 //! The promises of shopify-webhook, tested with the deployed handler against a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
+mod any_history;
 mod any_order;
 mod beside;
 mod exceptions;
+mod history;
 mod once;
 mod orders;
 mod people;
+mod rules;
 mod shortage;
 mod signatures;
 
