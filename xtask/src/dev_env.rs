@@ -14,9 +14,9 @@ pub struct DevEnv {
 }
 
 impl DevEnv {
-    /// `.local/dev.env`, or the file that `HOLDFAST_DEV_ENV` names.
+    /// `dev.env` among the stack's state, or the file that `HOLDFAST_DEV_ENV` names.
     pub fn path(workspace: &Workspace) -> PathBuf {
-        std::env::var_os("HOLDFAST_DEV_ENV").map_or_else(|| workspace.local("dev.env"), PathBuf::from)
+        std::env::var_os("HOLDFAST_DEV_ENV").map_or_else(|| workspace.state("dev.env"), PathBuf::from)
     }
 
     /// Fails when the stack does not run.

@@ -14,6 +14,8 @@ use crate::workspace::{Workspace, remove, try_lock};
 const TOOLS: &str = include_str!("../requirements.txt");
 /// What only `test` needs.
 const TEST_TOOLS: &str = include_str!("../requirements-test.txt");
+/// What only the browser tests need.
+const BROWSER_TOOLS: &str = include_str!("../requirements-browser.txt");
 /// How long to wait for another command that is setting up the same folder.
 const SET_UP_WITHIN: Duration = Duration::from_secs(900);
 const LOCK_CHECK_EVERY: Duration = Duration::from_millis(200);
@@ -32,6 +34,11 @@ impl Venv {
     /// Linters for what is not Rust, in `.local/venv-test`.
     pub async fn test_tools(workspace: &Workspace) -> Result<Self> {
         ensure(workspace, "venv-test", TEST_TOOLS).await
+    }
+
+    /// A browser's driver and what judges a page, in `.local/venv-browser`.
+    pub async fn browser_tools(workspace: &Workspace) -> Result<Self> {
+        ensure(workspace, "venv-browser", BROWSER_TOOLS).await
     }
 
     /// The path of `bin/<name>`.

@@ -12,7 +12,12 @@ use anyhow::{Context, Result};
 #[derive(Clone)]
 pub struct Workspace {
     root: PathBuf,
+    state: PathBuf,
 }
+
+/// Names another folder than `.local/` for what belongs to one stack: its database, settings, logs. So a second one can run
+/// beside the first.
+pub const STATE_VARIABLE: &str = "HOLDFAST_STATE_DIR";
 
 impl Workspace {
     /// Makes `.local/` if it is not there.
@@ -21,8 +26,11 @@ impl Workspace {
             .parent()
             .context("xtask stands in the project's root")?
             .to_owned();
-        let workspace = Self { root };
-        fs::create_dir_all(workspace.local("")).with_context(|| {
+        let state = std::env::var_os(STATE_VARIABLE).map_or_else(|| root.join(".local"), PathBuf::from);
+        let workspace = Self { root, state };
+        let made =
+            fs::create_dir_all(workspace.local("")).and_then(|()| fs::create_dir_all(&workspace.state));
+        made.with_context(|| {
             format!(
                 "cannot write to {}: the commands keep what they set up in .local/",
                 workspace.root.display()
@@ -39,6 +47,11 @@ impl Workspace {
     /// `.local/<name>`.
     pub fn local(&self, name: &str) -> PathBuf {
         self.root.join(".local").join(name)
+    }
+
+    /// `<name>` among what belongs to one stack: in `.local/`, or in the folder that [`STATE_VARIABLE`] names.
+    pub fn state(&self, name: &str) -> PathBuf {
+        self.state.join(name)
     }
 
     /// The names of the integration test targets (`tests/<name>.rs` or `tests/<name>/main.rs`) in which functions talk to

@@ -1,6 +1,9 @@
-//! `/console` and `/admin/…`: the operator's page, and the routes for outbox, destinations, exceptions and shortfalls.
+//! `/console` and `/admin/…`: the page of account managers and operators, and the routes for outbox, destinations, exceptions
+//! and shortfalls.
 //!
 //! Promises: every change is one keyed, audited transaction; a caller sees only its own tenant.
+
+mod page;
 
 use lambda_http::{Body, Request, Response};
 use shared::db::call::Statement;
@@ -12,9 +15,10 @@ use shared::http::problem::Problem;
 use shared::http::route::{Access, Matched, Route};
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::{once, once_with};
-use shared::operations::{destinations, exceptions, outbox_admin, reconciliations};
+use shared::operations::{attention, destinations, exceptions, outbox_admin, reconciliations};
 use shared::runtime::config::ConfigError;
-use uuid::Uuid;
+
+pub use page::{Page, SignIn};
 
 /// The state of one sandbox.
 pub struct Console {
@@ -22,13 +26,15 @@ pub struct Console {
     pub endpoint: Endpoint,
     /// Admits addresses of destinations.
     pub guard: Guard,
+    /// The page, as this deployment serves it.
+    pub page: Page,
 }
 
 impl Console {
     /// From the environment, with the connection opened. The error names the variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
-        let guard = Guard::from_env()?;
-        Ok(Self { endpoint: Endpoint::cold_start().await?, guard })
+        let (guard, page) = (Guard::from_env()?, Page::from_env()?);
+        Ok(Self { endpoint: Endpoint::cold_start().await?, guard, page })
     }
 }
 
@@ -37,7 +43,10 @@ const ADMIN_OR_PLATFORM: Access = Access::ScopeOrPlatform(Scope::OutboxAdmin);
 
 /// Methods, paths, scopes and handlers.
 pub const ROUTES: &[Route<Console>] = &[
-    Route::new("GET", "/console", Access::Open, |_, _| Box::pin(async { Ok(page()) })),
+    Route::new("GET", "/console", Access::Open, |c, r| Box::pin(async { Ok(c.page.document(r.incoming)) })),
+    Route::new("GET", "/console/{version}/{file}", Access::Open, |_, r| {
+        Box::pin(async { page::file(r.incoming, r.text("version"), r.text("file")) })
+    }),
     Route::new("GET", "/admin/outbox", ADMIN, |c, r| {
         Box::pin(c.endpoint.read(r, |r| outbox_admin::list(r.query())))
     }),
@@ -96,6 +105,12 @@ pub const ROUTES: &[Route<Console>] = &[
     }),
     Route::new("GET", "/admin/health", ADMIN, |c, r| {
         Box::pin(c.endpoint.read(r, |_| Ok(outbox_admin::health())))
+    }),
+    Route::new("GET", "/admin/health/rates", ADMIN, |c, r| {
+        Box::pin(c.endpoint.read(r, |_| Ok(attention::rates())))
+    }),
+    Route::new("GET", "/admin/attention", ADMIN, |c, r| {
+        Box::pin(c.endpoint.read(r, |_| Ok(attention::waiting())))
     }),
 ];
 
@@ -183,26 +198,5 @@ impl Console {
     async fn settle_shortfall(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
         let (call, note) = self.endpoint.mutation(request, exceptions::read_note).await?;
         once(&self.endpoint.db, &call, exceptions::settle(request.id("shortfallId")?, &note)).await
-    }
-}
-
-/// One file without a build step and without resources from other servers.
-const PAGE: &str = include_str!("console.html");
-
-/// The page, with a policy that allows its own script and calls to its own origin only. It holds no data; the user pastes a
-/// token.
-fn page() -> Answer {
-    let nonce = Uuid::new_v4().simple().to_string();
-    let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    );
-    Answer {
-        headers: vec![
-            ("content-security-policy", policy),
-            ("x-content-type-options", "nosniff".into()),
-            ("referrer-policy", "no-referrer".into()),
-        ],
-        ..Answer::new(200, "text/html; charset=utf-8", PAGE.replace("{nonce}", &nonce))
     }
 }

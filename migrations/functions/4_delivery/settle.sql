@@ -108,6 +108,7 @@ begin
   if holdfast.wake_behind(v_ids) then
     return query select null::bigint, 'woken';
   end if;
+  perform holdfast.tally(array(select a from unnest(v_attempts) a where a.id = any (v_ids)));
 end $$;
 
 -- Notes settled attempts in the health of their destinations. Returns what became of these: disabled, opened, closed.

@@ -76,7 +76,8 @@ async fn a_wrong_method_is_405_with_the_right_ones() {
     refuses_other_methods(&endpoint, query::ROUTES, query::handle).await;
     refuses_other_methods(&endpoint, release::ROUTES, release::handle).await;
     refuses_other_methods(&endpoint, style_save::ROUTES, style_save::handle).await;
-    let console = console::Console { endpoint, guard: Guard::allowing("127.0.0.1").unwrap() };
+    let console =
+        console::Console { endpoint, guard: Guard::allowing("127.0.0.1").unwrap(), page: Default::default() };
     refuses_other_methods(&console, console::ROUTES, console::handle).await;
 
     let secrets = || Secrets::plain("secret");

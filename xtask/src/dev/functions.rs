@@ -108,9 +108,9 @@ impl Functions {
         bridge: u16,
         environment: &str,
     ) -> Result<Self> {
-        let env_file = workspace.local("functions.env");
+        let env_file = workspace.state("functions.env");
         write_private(&env_file, environment)?;
-        let log = workspace.local("functions.log");
+        let log = workspace.state("functions.log");
         let out = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(venv.program("cargo-lambda"));
         command
@@ -196,7 +196,7 @@ fn empty_folder(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 fn pid_file(workspace: &Workspace) -> PathBuf {
-    workspace.local("functions.pid")
+    workspace.state("functions.pid")
 }
 
 #[cfg(test)]

@@ -51,13 +51,21 @@ pub struct Args {
     postgres_port: Option<u16>,
 }
 
+/// Settings of the console's sign-in, passed on to it.
+const SIGN_IN: [&str; 5] = [
+    "CONSOLE_OIDC_AUTHORIZE_URL",
+    "CONSOLE_OIDC_TOKEN_URL",
+    "CONSOLE_OIDC_CLIENT_ID",
+    "CONSOLE_OIDC_SCOPE",
+    "CONSOLE_OIDC_TOKEN",
+];
 const SERVER_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs the stack until Ctrl-C or SIGTERM, then ends all of it.
 pub async fn run(args: Args) -> Result<()> {
     let workspace = Workspace::open()?;
     let mut stop = Stop::listen()?;
-    let Some(_lock) = try_lock(&workspace.local("dev.lock"))? else {
+    let Some(_lock) = try_lock(&workspace.state("dev.lock"))? else {
         bail!("another `cargo xtask dev` runs in this checkout: end it first (Ctrl-C there)");
     };
     let mut stack = Stack::default();
@@ -83,7 +91,7 @@ impl Stack {
         remove(&dev_env_path(workspace))?;
         Functions::end_leftover(workspace).await?;
         let ports = Ports::choose(args.port, args.partner_port, args.postgres_port)?;
-        let data = workspace.local("postgres");
+        let data = workspace.state("postgres");
         if !args.fresh {
             Cluster::is_new(&data)?;
         }
@@ -179,7 +187,7 @@ async fn process_ended(pid: i32) {
 }
 
 fn dev_env_path(workspace: &Workspace) -> PathBuf {
-    workspace.local("dev.env")
+    workspace.state("dev.env")
 }
 
 /// Settings that both the functions and their callers need.
@@ -205,6 +213,10 @@ fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, Str
     // The address guard refuses loopback addresses otherwise, and the local partner has one.
     values.push(("DESTINATION_ALLOW", "127.0.0.1,localhost".into()));
     values.extend(partner::ses::environment(&ports.partner_url()));
+    // Whoever wants to try the console with an issuer sets them in the shell.
+    // In quotes: an address may hold an equals sign, at which the watcher's file would end.
+    let given = SIGN_IN.iter().filter_map(|name| Some((*name, format!("\"{}\"", std::env::var(name).ok()?))));
+    values.extend(given);
     values
 }
 

@@ -30,7 +30,7 @@ pub async fn write(conn: &mut PgConnection, state: &State) -> Result<()> {
     .bind(demo.tenant)
     .fetch_one(&mut *conn)
     .await?;
-    let folder = Workspace::open()?.local("samples");
+    let folder = Workspace::open()?.state("samples");
     std::fs::create_dir_all(&folder)?;
     for (name, sample) in [
         ("stripe.json", payment(invoice, total_minor)),

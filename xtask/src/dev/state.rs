@@ -53,7 +53,7 @@ pub struct Demo {
 
 impl State {
     pub fn path(workspace: &Workspace) -> PathBuf {
-        workspace.local("dev-state.json")
+        workspace.state("dev-state.json")
     }
 
     /// Makes new secrets for a new database; otherwise reads those of the existing one.

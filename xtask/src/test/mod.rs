@@ -3,6 +3,7 @@
 //! What cannot run on this machine is left out and reported. The tests get a PostgreSQL of their own, which is removed at
 //! the end, or the server of `DATABASE_URL`. They run twice: directly, and behind pgbouncer where it is installed.
 
+mod browser;
 mod pooler;
 mod steps;
 
@@ -28,7 +29,7 @@ const DATA_PREFIX: &str = "test-postgres-";
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run only the Rust tests whose names contain one of these.
+    /// Run only the Rust tests whose names contain one of these; `browser` alone runs the browser tests.
     filter: Vec<String>,
 }
 
@@ -60,6 +61,10 @@ async fn check(
 ) -> Result<Report> {
     let mut report = Report::default();
     let everything = args.filter.is_empty();
+    if args.filter == [browser::NAME] {
+        browser::run(workspace, &mut report).await?;
+        return Ok(report);
+    }
     if everything {
         steps::format(workspace, &mut report).await?;
         steps::lint(workspace, &mut report).await?;
@@ -84,6 +89,9 @@ async fn check(
             steps::template(workspace, venv, &mut report).await?;
         }
         steps::dependencies(workspace, &mut report).await?;
+    }
+    if everything {
+        browser::run(workspace, &mut report).await?;
     }
     Ok(report)
 }

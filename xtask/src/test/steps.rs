@@ -136,19 +136,29 @@ impl Drop for LeftOutList {
 }
 
 pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report) -> Result<()> {
-    println!("\n── {}", tests.what);
-    let begun = Instant::now();
     let mut cargo = process::cargo();
-    let left_out_list = LeftOutList::new(workspace)?;
     cargo.arg("test").args(&tests.targets).args(["--no-fail-fast", "--"]).args(tests.filter);
-    cargo.current_dir(workspace.root()).env("DATABASE_URL", tests.database_url).stdout(Stdio::piped());
+    cargo.current_dir(workspace.root()).env("DATABASE_URL", tests.database_url);
     cargo.env("HOLDFAST_TEST_POOLER", tests.pooler.unwrap_or_default());
-    cargo.env("HOLDFAST_TEST_LEFT_OUT", &left_out_list.0);
     if let Some(python) = &tests.python {
         cargo.env("HOLDFAST_TEST_PYTHON", python);
     }
-    let mut group = Group::spawn(&mut cargo)?;
-    let mut lines = BufReader::new(group.stdout().context("cargo's output is piped")?).lines();
+    counted(workspace, tests.what, &mut cargo, report).await
+}
+
+/// Runs a command that prints results as Rust's test programs do, and that knows of the list of tests left out.
+pub async fn counted(
+    workspace: &Workspace,
+    what: &'static str,
+    command: &mut Command,
+    report: &mut Report,
+) -> Result<()> {
+    println!("\n── {what}");
+    let begun = Instant::now();
+    let left_out_list = LeftOutList::new(workspace)?;
+    command.env("HOLDFAST_TEST_LEFT_OUT", &left_out_list.0).stdout(Stdio::piped());
+    let mut group = Group::spawn(command)?;
+    let mut lines = BufReader::new(group.stdout().context("its output is piped")?).lines();
     let mut counted = Counted::default();
     while let Some(line) = lines.next_line().await? {
         counted.add(&line);
@@ -161,7 +171,7 @@ pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report)
     }
     let reasons = counted.leave_out(&left_out_list.read()?);
     report.ran.push(Ran {
-        what: tests.what,
+        what,
         passed: counted.passed,
         failed: counted.failed,
         left_out: counted.left_out,
@@ -169,7 +179,7 @@ pub async fn tests(workspace: &Workspace, tests: Tests<'_>, report: &mut Report)
     });
     for (why, count) in reasons {
         let noun = if count == 1 { "test" } else { "tests" };
-        report.left_out(&format!("{count} {noun} of {}", tests.what), &why);
+        report.left_out(&format!("{count} {noun} of {what}"), &why);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a story that cannot be told has failed")]
 
 mod addresses;
+mod attention;
 mod destinations;
 mod exceptions;
 mod outbox;
@@ -24,7 +25,11 @@ impl Desk {
     /// A console that allows destinations at 127.0.0.1.
     pub(crate) async fn open() -> Self {
         let shop = Shop::open(Seed::default()).await;
-        let console = Console { endpoint: shop.db.endpoint(), guard: Guard::allowing("127.0.0.1").unwrap() };
+        let console = Console {
+            endpoint: shop.db.endpoint(),
+            guard: Guard::allowing("127.0.0.1").unwrap(),
+            page: Default::default(),
+        };
         Self { shop, console }
     }
 

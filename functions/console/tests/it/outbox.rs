@@ -265,7 +265,11 @@ async fn two_clicks_at_once_are_one_cycle() {
     let clicks = others.into_iter().map(|endpoint| {
         let event = desk.posting("/admin/outbox/1/requeue", &json!({}));
         async move {
-            let console = console::Console { endpoint, guard: shared::delivery::address::Guard::default() };
+            let console = console::Console {
+                endpoint,
+                guard: shared::delivery::address::Guard::default(),
+                page: Default::default(),
+            };
             console::handle(&console, event.request()).await.status().as_u16()
         }
     });

@@ -5,12 +5,14 @@ use testing::{Event, Seed, fresh_key, token};
 
 use crate::Desk;
 
-const READS: [&str; 7] = [
+const READS: [&str; 9] = [
     "/admin/outbox",
     "/admin/outbox/1",
     "/admin/destinations",
     "/admin/destinations/{id}/secret",
     "/admin/health",
+    "/admin/health/rates",
+    "/admin/attention",
     "/admin/exceptions",
     "/admin/shortfalls",
 ];

@@ -243,3 +243,35 @@ async fn retry_after_puts_the_next_try_off_but_never_beyond_an_hour() {
         assert!(due_in_secs.contains(&put_off_secs), "{header}: {put_off_secs}");
     }
 }
+
+#[tokio::test]
+async fn attempts_are_counted_by_minute_and_hour_in_slots_that_are_written_anew() {
+    let answered = Arc::new(AtomicUsize::new(0));
+    let partner = Partner::start(move |_| {
+        let first = answered.fetch_add(1, Ordering::SeqCst) == 0;
+        async move { if first { 500.to_status() } else { 200.to_status() } }
+    })
+    .await;
+    let (db, ..) = one_due_event(&partner).await;
+    assert_eq!(drain(&relay(&db)).await.failed, 1);
+    // As if that had been an hour ago, in what is now the same slot of the minutes.
+    db.execute("update delivery_tally set at = at - interval '60 min' where span = 'minute'").await;
+    db.execute("update outbox set next_attempt_at = now()").await;
+    assert_eq!(drain(&relay(&db)).await.delivered, 1);
+    let counted = |span: &'static str, hours: u32| {
+        let db = &db;
+        async move {
+            let sql = "select coalesce(sum(delivered), 0)::bigint, coalesce(sum(failed), 0)::bigint from delivery_tally
+                       where span = $1 and at > now() - make_interval(hours => $2)";
+            let sums: (i64, i64) = sqlx::query_as(sql)
+                .bind(span)
+                .bind(i32::try_from(hours).unwrap())
+                .fetch_one(&mut db.owner().await)
+                .await
+                .unwrap();
+            sums
+        }
+    };
+    assert_eq!(counted("minute", 1).await, (1, 0));
+    assert_eq!(counted("hour", 24).await, (1, 1));
+}

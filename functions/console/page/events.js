@@ -1,0 +1,63 @@
+// The outbox: events and where they are; one with its attempts, its history and the very document that is sent.
+import { ask, badge, button, facts, filters, h, heading, link, muted, nothing, number, pages, panel, query, rowLink, say, select, table, time, words } from './ui.js';
+
+const iso = (local) => (local ? new Date(local).toISOString() : '');
+
+export async function list(ctx) {
+	ctx.title('Events');
+	const state = select([['', 'Any state'], ['pending', 'Pending'], ['delivered', 'Delivered'], ['dead', 'Dead'], ['discarded', 'Discarded']], '', { 'aria-label': 'State' });
+	const destinations = (await ctx.get('/admin/destinations?limit=200')).items;
+	const destination = select([['', 'Any destination'], ...destinations.map((d) => [d.id, d.name])], '', { 'aria-label': 'Destination' });
+	const type = h('input', { type: 'search', placeholder: 'Type, such as sku.ats_changed', 'aria-label': 'Type', 'data-search': '', pattern: '[A-Za-z0-9._]*' });
+	const from = h('input', { type: 'datetime-local', 'aria-label': 'Written from' });
+	const to = h('input', { type: 'datetime-local', 'aria-label': 'Written before' });
+	const place = h('div');
+	const load = () => pages(place, ctx, `/admin/outbox${query({ state: ctx.query.get('state'), destination: ctx.query.get('destination'), type: ctx.query.get('type'), from: iso(ctx.query.get('from')), to: iso(ctx.query.get('to')) })}`,
+		(events) => table('Events', [
+			['Event', (e) => rowLink(`#/event/${e.id}`, e.type), 'grow'],
+			['State', (e) => badge(e.state)],
+			['To', (e) => e.destinationName ?? muted('nobody')],
+			['Attempts', (e) => number(e.attempts), 'num'],
+			['Written', (e) => time(e.createdAt)],
+			['Next try', (e) => (e.state === 'pending' ? (e.nextAttemptAt ? time(e.nextAttemptAt) : muted('behind another')) : null)],
+			['Last error', (e) => e.lastError && h('div.clip', { title: e.lastError }, e.lastError)],
+		], events), nothing('No event fits', 'What changes is written here as an event for each destination.'));
+	ctx.at.append(heading('Events'), filters(ctx, { state, destination, type, from, to }, load)(state, destination, type, from, to), place);
+	await load();
+}
+
+export async function show(ctx) {
+	const path = `/admin/outbox/${ctx.parameter}`;
+	ctx.title(`Event ${ctx.parameter}`);
+	async function render() {
+		const e = await ctx.get(path);
+		const attempts = e.attemptLog ?? e.tries ?? (Array.isArray(e.attempts) ? e.attempts : null);
+		ctx.at.replaceChildren(heading(e.type, badge(e.state),
+			e.destinationId && ['dead', 'delivered'].includes(e.state) ? button('Send again', async () => {
+				await ctx.send('POST', `${path}/requeue`, {}, `Send event ${e.id} again`);
+				say('It is pending again.');
+				await render();
+				ctx.counted();
+			}, 'main') : null,
+			['dead', 'pending'].includes(e.state) ? button('Discard', async () => {
+				const reason = await ask('Discard the event', 'Why? It is never delivered then.', 'Discard it', 'danger');
+				if (!reason) return;
+				await ctx.send('POST', `${path}/discard`, { reason }, `Discard event ${e.id}`);
+				say('It is discarded.');
+				await render();
+				ctx.counted();
+			}, 'quiet') : null),
+		panel(null, facts([['To', e.destinationId ? link(`#/events?destination=${e.destinationId}`, e.destinationName ?? e.destinationId) : 'nobody subscribes'],
+			['About', `${words(e.aggregate.type)} ${e.aggregate.id}`], ['Number of its kind', number(e.aggregate.sequence)],
+			['Written', time(e.createdAt)], ['Attempts', number(Array.isArray(e.attempts) ? e.attempts.length : e.attempts)],
+			e.state === 'pending' ? ['Next try', e.nextAttemptAt ? time(e.nextAttemptAt) : 'when the one before it is out'] : null,
+			e.deliveredAt ? ['Delivered', time(e.deliveredAt)] : null, e.deadLetteredAt ? ['Given up', time(e.deadLetteredAt)] : null,
+			e.discardReason ? ['Discarded because', e.discardReason] : null, e.requeues ? ['Sent again by people', number(e.requeues)] : null])),
+		e.lastError ? panel('Last error', h('pre.bad', { tabIndex: 0 }, e.lastError)) : '',
+		attempts?.length ? panel('Attempts', table('Attempts', [['When', (a) => time(a.at)], ['Status', (a) => a.status ?? muted('no answer')],
+			['Took', (a) => a.ms !== undefined && a.ms !== null && `${number(a.ms)} ms`, 'num'], ['What was said', (a) => (a.said ?? a.error ?? '') && h('span.said', a.said ?? a.error), 'grow']], attempts)) : '',
+		panel('Document', h('pre', { tabIndex: 0 }, JSON.stringify(e.payload, null, 2))),
+		e.history?.length ? panel('What people did', table('What people did', [['When', (x) => time(x.at)], ['Who', (x) => x.byName ?? x.by], ['What', (x) => words(x.action)], ['Why', (x) => x.reason, 'grow']], e.history)) : '');
+	}
+	await render();
+}
