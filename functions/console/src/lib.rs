@@ -17,6 +17,7 @@ use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::{once, once_with};
 use shared::operations::{attention, destinations, exceptions, outbox_admin, reconciliations};
 use shared::runtime::config::ConfigError;
+use uuid::Uuid;
 
 pub use page::{Page, SignIn};
 

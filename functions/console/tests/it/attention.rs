@@ -18,8 +18,7 @@ fn sums(rates: &Value, id: &str) -> [(i64, i64); 2] {
 #[tokio::test]
 async fn what_waits_is_counted_by_kind_and_what_has_ended_is_not() {
     let desk = Desk::open().await;
-    let nothing =
-        json!({"most": 1000, "deadLetters": 0, "exceptions": 0, "shortfalls": 0, "held": 0, "destinations": 0});
+    let nothing = json!({"most": 1000, "deadLetters": 0, "exceptions": 0, "shortfalls": 0, "held": 0, "destinations": 0});
     assert_eq!(desk.read("/admin/attention").await, nothing);
     let (tenant, sku) = (desk.shop.tenant.id, desk.shop.tenant.skus[0]);
     let destination = desk.webhook().await;
@@ -37,7 +36,7 @@ async fn what_waits_is_counted_by_kind_and_what_has_ended_is_not() {
             "insert into inbox_exception (tenant_id, provider, event_id, topic, reason, body, resolved_at)
              values ('{tenant}', 'stripe', 'e1', 't', 'r', '', null), ('{tenant}', 'stripe', 'e2', 't', 'r', '', now())"
         ),
-        format!("insert into reconcile_run (tenant_id, snapshot_date, state) values ('{tenant}', '2026-01-01', 'held'), ('{tenant}', '2026-01-02', 'done')"),
+        format!("insert into reconcile_run (tenant_id, snapshot_date, state, finished_at) values ('{tenant}', '2026-01-01', 'held', null), ('{tenant}', '2026-01-02', 'done', now())"),
         format!("update destination set state = 'disabled' where id = '{destination}'"),
     ] {
         desk.shop.db.execute(sql).await;

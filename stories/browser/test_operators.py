@@ -1,0 +1,173 @@
+"""Operators: dead letters, exceptions, shortfalls, destinations; and that partners' text stays text."""
+
+import re
+
+from stack import http, until
+
+MARKUP = "<img src=x onerror=\"document.title='owned'\">"
+
+
+def counted(page, name):
+    return page.locator(f"[data-count={name}]")
+
+
+def test_a_dead_letter_is_read_the_partner_mended_and_the_group_sent_again_and_delivered(house, window):
+    house.webhook("Legacy EDI", maxAttempts=1, eventTypes=["order.created"])
+    house.stack.behave(503)
+    for _ in range(3):
+        house.order({"FJORD-OAT-S": 1})
+    house.stack.relay()
+    page = window(house.token()).open("dead-letters")
+    until(lambda: counted(page, "deadLetters").inner_text() == "3", "three dead letters are counted")
+    assert "HTTP 503" in page.locator("pre.cause").inner_text() and page.locator("pre.cause").count() == 1
+    page.get_by_role("button", name="Show them").click()
+    page.get_by_role("link", name="order.created").first.click()
+    page.wait_for_selector(".view.event")
+    assert "HTTP 503" in page.locator(".view.event pre").first.inner_text()
+    assert '"aggregate"' in page.locator(".view.event").inner_text()
+    house.stack.behave(200)
+    page.get_by_role("link", name=re.compile("Dead letters")).click()
+    page.get_by_role("button", name="Send 3 again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send again").click()
+    page.get_by_text("3 events are pending again.").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_text("No dead letters").wait_for()
+    assert house.stack.relay()["delivered"] == 3
+    assert {event["state"] for event in house.get("/admin/outbox?type=order.created")["items"]} == {"delivered"}
+    until(lambda: counted(page, "deadLetters").inner_text() == "", "nothing is counted any more")
+
+
+def test_only_the_group_of_one_cause_is_sent_again(house, window):
+    house.webhook("Legacy EDI", maxAttempts=1, eventTypes=["order.created"])
+    for status in (503, 500):
+        house.stack.behave(status)
+        house.order({"FJORD-OAT-S": 1})
+        house.stack.relay()
+    house.stack.behave(200)
+    page = window(house.token()).open("dead-letters")
+    group = page.locator(".panel", has_text="HTTP 500")
+    group.get_by_role("button", name="Send 1 again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send again").click()
+    page.get_by_text("1 event is pending again.").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.locator("pre.cause", has_text="HTTP 500").wait_for(state="detached")
+    assert "HTTP 503" in page.locator("pre.cause").inner_text()
+    page.get_by_role("button", name="Discard all").click()
+    page.get_by_label(re.compile("Why")).fill("The gateway is retired.")
+    page.get_by_role("dialog").get_by_role("button", name="Discard all").click()
+    page.get_by_text("1 event is discarded.").wait_for()
+    assert [event["state"] for event in house.get("/admin/outbox?state=discarded")["items"]] == ["discarded"]
+
+
+def test_what_partners_and_people_write_stays_text(house, window):
+    house.send("PATCH", f"/customers/{house.customers['Kioto Select']}", {"baseVersion": 1, "name": MARKUP})
+    order = house.order({"FJORD-OAT-S": 1}, "Kioto Select", customerPo=MARKUP, notes=MARKUP)
+    destination = house.webhook(MARKUP)
+    event = house.get(f"/admin/outbox?destination={destination['id']}")
+    house.stack.relay()
+    house.order({"FJORD-OAT-S": 1})
+    event = house.get(f"/admin/outbox?destination={destination['id']}")["items"][0]
+    # What a partner answers is kept as the error; this one answers in markup.
+    db = house.stack
+    db.sql(f"update outbox set last_error = $q${MARKUP}$q$, dead_lettered_at = now() where id = {int(event['id'])}")
+    db.sql(f"update wholesale_order set number = $q${MARKUP}$q$ where id = '{order['id']}'")
+    db.threepl(house.account, house.secret, {"type": "asn.created", "asnId": MARKUP, "lines": [{"lineId": "1", "sku": MARKUP, "qty": 1}]})
+    maya = window(house.token())
+    views = ["orders", f"order/{order['id']}", "customers", f"customer/{house.customers['Kioto Select']}", "destinations", "events", f"event/{event['id']}", "dead-letters", "exceptions", "overview"]
+    for view in views:
+        page = maya.open(view)
+        assert MARKUP in page.locator("main").inner_text() or MARKUP in " ".join(page.locator("main input, main textarea").evaluate_all("all => all.map((e) => e.value)")), view
+        assert page.locator("img").count() == 0, view
+        assert "owned" not in page.title(), view
+    page.get_by_role("link", name=re.compile("Exceptions")).click()
+    page.get_by_text("The body as it came").click()
+    assert page.locator("img").count() == 0
+
+
+def test_an_exception_is_read_mended_and_tried_again(house, window, tmp_path):
+    house.stack.threepl(house.account, house.secret, {"type": "asn.created", "asnId": "ASN-1", "lines": [{"lineId": "1", "sku": "HARBOR-GRN-M", "qty": 30}]})
+    page = window(house.token()).open("exceptions")
+    card = page.locator("article", has_text="asn.created")
+    card.get_by_text("The body as it came").click()
+    assert '"HARBOR-GRN-M"' in card.locator("pre").inner_text() and "Create the SKU" in card.inner_text()
+    card.get_by_role("button", name="Try again").click()
+    page.locator("#alerts", has_text="still not possible").wait_for()
+    house._import(tmp_path, "skus", ["code", "style"], [("HARBOR-GRN-M", "Harbor Jacket")])
+    page.locator("article", has_text="asn.created").get_by_role("button", name="Try again").click()
+    page.get_by_text("Nothing waits here").wait_for()
+    until(lambda: counted(page, "exceptions").inner_text() == "", "nothing is counted any more")
+    assert [sku["onOrder"] for sku in house.get("/skus?q=HARBOR-GRN-M")["items"]] == [30]
+
+
+def test_a_shortfall_is_settled_with_a_note(house, window):
+    message = {"asnId": "ASN-2", "lines": [{"lineId": "1", "sku": "HARBOR-NVY-M", "qty": 10}]}
+    house.stack.threepl(house.account, house.secret, {"type": "asn.created", **message})
+    house.allocate(house.order({"HARBOR-NVY-M": 16}), {"HARBOR-NVY-M": 16})
+    house.stack.threepl(house.account, house.secret, {"type": "asn.cancelled", "asnId": "ASN-2"})
+    page = window(house.token()).open("shortfalls")
+    page.get_by_role("button", name="Settle").click()
+    page.get_by_label("How was it settled?").fill("The customer takes ten fewer.")
+    page.get_by_role("dialog").get_by_role("button", name="Settle").click()
+    page.get_by_text("No shortfalls").wait_for()
+    assert house.get("/admin/shortfalls?state=settled")["items"][0]["note"] == "The customer takes ten fewer."
+
+
+def test_a_destination_is_set_up_its_secret_copied_and_tested_on_the_spot(house, window, screens):
+    page = window(house.token()).open("destinations")
+    page.get_by_role("button", name="New destination").click()
+    page.get_by_role("button", name=re.compile("^Webhook")).click()
+    page.get_by_label("Name").fill("Northbound EDI")
+    page.get_by_label("Address").fill("http://10.0.0.1/x")
+    page.get_by_role("button", name="Set it up").click()
+    # What the server refuses is said at the field, inside the dialog.
+    page.get_by_role("dialog").locator("#alerts").wait_for()
+    assert page.get_by_label("Address").get_attribute("aria-invalid") == "true"
+    page.get_by_label("Address").fill(f"{house.stack.partner}/webhooks/00000000-0000-4000-8000-000000000001")
+    page.get_by_role("button", name="Set it up").click()
+    page.get_by_role("heading", name="Northbound EDI is set up").wait_for()
+    secret = page.get_by_role("dialog").locator("code").inner_text()
+    page.get_by_role("button", name="Copy").click()
+    assert secret.startswith("whsec_") and page.evaluate("navigator.clipboard.readText()") == secret
+    page.get_by_role("button", name="Send a test event").click()
+    page.get_by_text("Sending …").wait_for()
+    until(lambda: house.get("/admin/outbox?type=destination.test")["items"], "the test event is written")
+    house.stack.relay()
+    page.get_by_role("dialog").locator(".badge", has_text="delivered").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Pause").click()
+    page.locator("article .badge", has_text="paused").wait_for()
+
+
+def test_attempts_of_the_last_hour_are_drawn_and_told_in_words(house, window):
+    house.webhook()
+    house.order({"FJORD-OAT-S": 1})
+    house.stack.relay()
+    page = window(house.token()).open("overview")
+    drawn = page.get_by_role("img", name=re.compile(r"Per minute: [1-9]\d* delivered and 0 failed"))
+    drawn.first.wait_for()
+    page.get_by_label("Span").select_option("day")
+    page.get_by_role("img", name=re.compile("Per hour: [1-9]")).first.wait_for()
+
+
+def test_what_somebody_may_not_do_is_not_offered(house, window):
+    order = house.order({"FJORD-OAT-S": 1})
+    reader = window(house.token(scope="orders:read"))
+    page = reader.open("orders")
+    assert page.get_by_role("navigation").get_by_role("link").all_inner_texts() == ["Orders", "Customers", "Stock", "Invoices"]
+    assert page.get_by_role("link", name="New order").count() == 0
+    page = reader.open(f"order/{order['id']}")
+    assert page.locator("main button").all_inner_texts() == []
+    operator = window(house.token(scope="outbox:admin")).open("overview")
+    assert operator.get_by_role("navigation").get_by_role("link", name="Orders").count() == 0
+
+
+def test_the_page_is_small_and_is_not_fetched_twice(stack, house, window):
+    maya = window(house.token())
+    sizes = {}
+    maya.page.on("response", lambda response: sizes.setdefault(response.url, []).append(response.headers.get("cache-control")) if "/console/" in response.url else None)
+    maya.open("orders")
+    for view in ["stock", "overview"]:
+        maya.page.goto(f"{stack.url}/console#/{view}")
+        maya.page.wait_for_selector(f".view.{view}")
+    assert sizes and all(kept == ["public, max-age=31536000, immutable"] for kept in sizes.values()), sizes
+    assert http("GET", next(iter(sizes)))[0] == 200
