@@ -19,6 +19,5 @@ create policy drain on delivery_tally to holdfast_worker using (true);
 grant select on delivery_tally to holdfast_app;
 grant select, insert, update on delivery_tally to holdfast_worker;
 
--- Only what is open, so that counting it does not pass what has ended.
-create index inbox_exception_open on inbox_exception (tenant_id) where resolved_at is null;
+-- Only what waits, so that counting it does not pass what has ended.
 create index reconcile_run_held on reconcile_run (tenant_id) where state = 'held';
