@@ -189,7 +189,10 @@ impl TestDb {
     /// and the event sequence of every aggregate is 1, 2, 3 … without gaps or duplicates.
     pub async fn assert_consistent(&self) {
         let differing: i64 = self
-            .scalar("select (select count(*) from position_audit) + (select count(*) from order_line_audit)")
+            .scalar(
+                "select (select count(*) from position_audit) + (select count(*) from order_line_audit)
+                   + (select count(*) from exposed_line_audit)",
+            )
             .await;
         assert_eq!(differing, 0, "positions or lines that differ from their ledgers");
         let oversold: i64 =

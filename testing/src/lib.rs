@@ -6,6 +6,7 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+mod blocks;
 mod caller;
 mod cases;
 mod database;
@@ -17,6 +18,7 @@ mod seed;
 mod story;
 mod wire;
 
+pub use blocks::blocks;
 pub use caller::{
     AUDIENCE, ISSUER, JWT_SECRET, SCOPE_CLAIM, TENANT_CLAIM, auth_config, issue_api_key, token, token_with,
 };

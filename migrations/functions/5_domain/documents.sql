@@ -2,36 +2,39 @@
 -- statement, and so agrees with what that statement reads beside it (a version for the ETag); whoever has just written calls in a
 -- later one. Plural forms render a page in one pass: ord is the place in the argument, and ids that do not exist are left out.
 
-create or replace function holdfast.order_documents(p_tenant uuid, p_orders uuid[])
+-- p_lines: with the order's lines; else without that member.
+drop function if exists holdfast.order_documents(uuid, uuid[]);
+create or replace function holdfast.order_documents(p_tenant uuid, p_orders uuid[], p_lines boolean)
 returns table (ord bigint, document text)
 language sql stable security invoker as $$
   select w.ord,
     format('{"id":"%s","number":%s,"customerId":"%s","customerName":%s,"status":"%s","currency":"%s","customerPo":%s,',
       o.id, holdfast.quote(o.number), o.customer_id, holdfast.quote(c.name), o.status, o.currency,
       holdfast.quote(o.customer_po))
-    || format('"shipWindowStart":%s,"shipWindowEnd":%s,"notes":%s,"lines":[%s],"version":%s,',
+    || format('"shipWindowStart":%s,"shipWindowEnd":%s,"notes":%s,%s"version":%s,',
       holdfast.quote(to_char(o.ship_window_start, 'YYYY-MM-DD')),
-      holdfast.quote(to_char(o.ship_window_end, 'YYYY-MM-DD')), holdfast.quote(o.notes), l.lines, o.version)
+      holdfast.quote(to_char(o.ship_window_end, 'YYYY-MM-DD')), holdfast.quote(o.notes),
+      case when p_lines then '"lines":[' || coalesce(l.lines, '') || '],' end, o.version)
     || format('"createdBy":"%s","updatedBy":"%s","updatedByName":%s,"updatedAt":"%s"}',
       o.created_by, o.updated_by, holdfast.quote(u.display_name), holdfast.rfc3339(o.updated_at))
   from unnest(p_orders) with ordinality as w(id, ord)
   join public.wholesale_order o on o.tenant_id = p_tenant and o.id = w.id
   join public.customer c on c.tenant_id = p_tenant and c.id = o.customer_id
   join public.app_user u on u.tenant_id = p_tenant and u.id = o.updated_by
-  cross join lateral (
+  left join lateral (
     select string_agg(
       format('{"skuId":"%s","code":%s,"qty":%s,"qtyAllocated":%s,"qtyShipped":%s,"qtyInvoiced":%s,"unitPriceMinor":%s}',
         l.sku_id, holdfast.quote(s.code), l.qty, l.qty_allocated, l.qty_shipped, l.qty_invoiced, l.unit_price_minor),
       ',' order by l.line_no, s.code) as lines
     from public.order_line l
     join public.sku s on s.tenant_id = p_tenant and s.id = l.sku_id
-    where l.tenant_id = p_tenant and l.order_id = o.id) l
+    where l.tenant_id = p_tenant and l.order_id = o.id and p_lines) l on true
 $$;
 
 create or replace function holdfast.order_document(p_tenant uuid, p_order uuid) returns text
 language plpgsql stable security invoker as $$
 begin
-  return (select d.document from holdfast.order_documents(p_tenant, array[p_order]) d);
+  return (select d.document from holdfast.order_documents(p_tenant, array[p_order], true) d);
 end $$;
 
 create or replace function holdfast.sku_documents(p_tenant uuid, p_skus uuid[])
@@ -66,31 +69,18 @@ begin
     where s.tenant_id = p_tenant and s.id = p_style);
 end $$;
 
--- exposureMinor equals holdfast.exposure(), for many customers at once.
 create or replace function holdfast.customer_documents(p_tenant uuid, p_customers uuid[])
 returns table (ord bigint, document text)
 language sql stable security invoker as $$
   select w.ord,
     format('{"id":"%s","name":%s,"currency":"%s","creditLimitMinor":%s,"exposureMinor":%s,"onHold":%s,"version":%s,',
       c.id, holdfast.quote(c.name), c.currency, coalesce(c.credit_limit_minor::text, 'null'),
-      coalesce(i.owed_minor, 0) + coalesce(l.held_minor, 0), c.on_hold::text, c.version)
+      holdfast.exposure(p_tenant, c.id), c.on_hold::text, c.version)
     || format('"updatedBy":%s,"updatedByName":%s,"updatedAt":"%s"}', holdfast.quote(c.updated_by::text),
       holdfast.quote(u.display_name), holdfast.rfc3339(c.updated_at))
   from unnest(p_customers) with ordinality as w(id, ord)
   join public.customer c on c.tenant_id = p_tenant and c.id = w.id
   left join public.app_user u on u.tenant_id = p_tenant and u.id = c.updated_by
-  left join (
-    select i.customer_id, sum(greatest(0, i.total_minor - (i.paid_minor - i.refunded_minor))) as owed_minor
-    from public.invoice i
-    where i.tenant_id = p_tenant and i.customer_id = any (p_customers) and i.status = 'awaiting_payment'
-    group by i.customer_id) i on i.customer_id = c.id
-  left join (
-    select o.customer_id,
-      sum(l.unit_price_minor::numeric * greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced)) as held_minor
-    from public.wholesale_order o
-    join public.order_line l on l.tenant_id = o.tenant_id and l.order_id = o.id
-    where o.tenant_id = p_tenant and o.customer_id = any (p_customers)
-    group by o.customer_id) l on l.customer_id = c.id
 $$;
 
 create or replace function holdfast.customer_document(p_tenant uuid, p_customer uuid) returns text

@@ -1,4 +1,6 @@
--- Page functions are planned with their values (force_custom_plan): which filters are set decides the plan.
+-- Page functions are planned with their values (force_custom_plan): which filters are set decides the plan. They walk an index that
+-- has the rows in the order wanted and stop: with statistics of a time when there were few rows, PostgreSQL would rather collect all of
+-- them (a bitmap scan) and sort.
 
 -- {"tenantId","userId","kind","id"}: one order, SKU, style or invoice. decision: answer; unknown_user; not_found.
 create or replace function holdfast.read_one(p_read jsonb) returns holdfast.answer
@@ -33,37 +35,53 @@ begin
   return holdfast.document_answer(v_document, v_etag);
 end $$;
 
--- Newest first. Filters, each may be null: status, customerId, q (part of the number, the PO or the customer's name, in any case,
--- without wildcards). Under row-level security q cannot use an index, as neither strpos nor LIKE is leakproof: it filters the
--- walk along wholesale_order_newest.
+-- Newest first. Filters, each may be null: status, customerId, q (see orders_found); lines: whether with the orders' lines. Renders
+-- some orders at a time, and none after the page is full of bytes.
 create or replace function holdfast.page_of_wholesale_order(p_tenant uuid, p_read jsonb) returns table (id text, document text)
-language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan
+set enable_bitmapscan = off set enable_sort = off as $$
 declare
-  v_limit constant int := p_read ->> 'limit';
+  v_q constant text := nullif(btrim(lower(p_read ->> 'q')), '');
+  v_lines constant boolean := coalesce((p_read ->> 'lines')::boolean, true);
+  -- As many as fill a page if each has 500 lines.
+  v_at_once constant int := case when v_lines then 32 else 1000 end;
   v_after constant uuid := p_read ->> 'after';
-  v_after_at constant timestamptz := (
-    select o.created_at from public.wholesale_order o where o.tenant_id = p_tenant and o.id = v_after);
-  v_q constant text := lower(p_read ->> 'q');
-  v_status constant text := p_read ->> 'status';
-  v_customer constant uuid := p_read ->> 'customerId';
-  v_ids constant uuid[] := array(
-    select o.id from public.wholesale_order o
-    where o.tenant_id = p_tenant
-      and (v_after is null or (o.created_at, o.id) < (v_after_at, v_after))
-      and (v_status is null or o.status = v_status)
-      and (v_customer is null or o.customer_id = v_customer)
-      and (v_q is null or strpos(lower(o.number), v_q) > 0 or strpos(lower(o.customer_po), v_q) > 0
-           or o.customer_id in (select c.id from public.customer c
-                                where c.tenant_id = p_tenant and strpos(lower(c.name), v_q) > 0))
-    order by o.created_at desc, o.id desc
-    limit v_limit + 1);
+  v_place holdfast.order_place := row(coalesce((
+      select o.created_at from public.wholesale_order o where o.tenant_id = p_tenant and o.id = v_after), 'infinity'),
+    coalesce(v_after, 'ffffffff-ffff-ffff-ffff-ffffffffffff'));
+  v_ids uuid[];
+  v_goes_on uuid;
+  v_bytes int := 0;
 begin
-  return query select v_ids[d.ord]::text, d.document from holdfast.order_documents(p_tenant, v_ids) d order by d.ord;
+  if v_after is not null and v_place.created_at = 'infinity' then
+    return;
+  elsif v_q is null then
+    v_ids := array(select n.id from holdfast.orders_newest(p_tenant, p_read ->> 'status', (p_read ->> 'customerId')::uuid,
+      v_place, (p_read ->> 'limit')::int + 1) n);
+  else
+    select f.ids, f.goes_on into v_ids, v_goes_on from holdfast.orders_found(p_tenant, p_read, v_q, v_place) f;
+  end if;
+  for v_from in 1 .. cardinality(v_ids) by v_at_once loop
+    for id, document in
+      select v_ids[v_from - 1 + d.ord]::text, d.document
+      from holdfast.order_documents(p_tenant, v_ids[v_from : v_from + v_at_once - 1], v_lines) d order by d.ord
+    loop
+      v_bytes := v_bytes + octet_length(document);
+      return next;
+      if v_bytes > holdfast.page_bytes() then
+        return;
+      end if;
+    end loop;
+  end loop;
+  if v_goes_on is not null then
+    return query select v_goes_on::text, null::text;
+  end if;
 end $$;
 
 -- By code. Filter: q, a part of the code, or null.
 create or replace function holdfast.page_of_sku(p_tenant uuid, p_read jsonb) returns table (id text, document text)
-language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan
+set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_limit constant int := p_read ->> 'limit';
   v_after_code constant text := (
@@ -81,7 +99,8 @@ end $$;
 
 -- By name. Filter: q, a part of the name, or null.
 create or replace function holdfast.page_of_customer(p_tenant uuid, p_read jsonb) returns table (id text, document text)
-language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan
+set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_limit constant int := p_read ->> 'limit';
   v_after constant uuid := p_read ->> 'after';
@@ -100,7 +119,8 @@ end $$;
 
 -- Newest first. Filters, each may be null: customerId, orderId, status.
 create or replace function holdfast.page_of_invoice(p_tenant uuid, p_read jsonb) returns table (id text, document text)
-language plpgsql stable security invoker set plan_cache_mode = force_custom_plan as $$
+language plpgsql stable security invoker set plan_cache_mode = force_custom_plan
+set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_limit constant int := p_read ->> 'limit';
   v_after constant uuid := p_read ->> 'after';

@@ -11,13 +11,13 @@ use crate::http::query::{Parameters, Query};
 const ORDER_STATUSES: [&str; 3] = ["open", "cancelled", "shipped"];
 const INVOICE_STATUSES: [&str; 4] = ["awaiting_payment", "paid", "refunded", "void"];
 
-/// `GET /orders?q=&status=&customerId=`, newest first; `q` is a part of the order number, the customer's PO or the customer's
-/// name, in any case.
+/// `GET /orders?q=&status=&customerId=&lines=`, newest first; `q` is the beginning of the order's number, of the customer's PO or
+/// of a word of the customer's name, in any case; `lines=false` leaves out the orders' lines.
 pub fn orders(query: &[(String, String)]) -> Result<Query, Problem> {
     let mut parameters = Parameters::new(query);
     let page = parameters.page();
     let filters = json!({"q": parameters.search(), "status": parameters.one_of("status", &ORDER_STATUSES),
-        "customerId": parameters.uuid("customerId")});
+        "customerId": parameters.uuid("customerId"), "lines": parameters.one_of("lines", &["true", "false"])});
     parameters.finish(Query::list("wholesale_order", &page, filters))
 }
 

@@ -3,6 +3,7 @@
 
 mod access;
 mod documents;
+mod grown;
 mod lists;
 mod odd_events;
 mod reader;
