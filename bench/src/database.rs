@@ -94,7 +94,6 @@ impl Database {
     }
 
     /// The URL for `holdfast_worker` at `port`, the server's or a proxy's.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the parts that measure the jobs"))]
     pub fn worker_url(&self, port: u16) -> String {
         self.url("holdfast_worker", &self.worker_password, port)
     }

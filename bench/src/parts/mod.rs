@@ -4,6 +4,9 @@
 mod allocate;
 mod cold;
 mod fan_out;
+mod history;
+mod lists;
+mod timed;
 mod wire;
 
 use anyhow::Result;
@@ -21,6 +24,10 @@ pub enum Part {
     Cold,
     /// Allocate beside a long backlog of ordered queues.
     FanOut,
+    /// Allocate beside much that is settled, and beside the reaper.
+    History,
+    /// Lists and searches at a million orders.
+    Lists,
 }
 
 impl Part {
@@ -30,6 +37,8 @@ impl Part {
             Self::Wire => wire::measure(stage).await,
             Self::Cold => cold::measure(stage).await,
             Self::FanOut => fan_out::measure(stage).await,
+            Self::History => history::measure(stage).await,
+            Self::Lists => lists::measure(stage).await,
         }
     }
 }

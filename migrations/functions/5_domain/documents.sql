@@ -1,6 +1,7 @@
 -- The only renderers of orders, SKUs, styles, customers and invoices. STABLE: a document shows the instant of the calling
 -- statement, and so agrees with what that statement reads beside it (a version for the ETag); whoever has just written calls in a
 -- later one. Plural forms render a page in one pass: ord is the place in the argument, and ids that do not exist are left out.
+-- Look-ups are lateral and end at one row: joins may be made in another order, and with old statistics that is all orders of all customers.
 
 -- p_lines: with the order's lines; else without that member.
 drop function if exists holdfast.order_documents(uuid, uuid[]);
@@ -18,16 +19,17 @@ language sql stable security invoker as $$
     || format('"createdBy":"%s","updatedBy":"%s","updatedByName":%s,"updatedAt":"%s"}',
       o.created_by, o.updated_by, holdfast.quote(u.display_name), holdfast.rfc3339(o.updated_at))
   from unnest(p_orders) with ordinality as w(id, ord)
-  join public.wholesale_order o on o.tenant_id = p_tenant and o.id = w.id
-  join public.customer c on c.tenant_id = p_tenant and c.id = o.customer_id
-  join public.app_user u on u.tenant_id = p_tenant and u.id = o.updated_by
+  cross join lateral (select * from public.wholesale_order o where o.tenant_id = p_tenant and o.id = w.id limit 1) o
+  cross join lateral (select c.name from public.customer c where c.tenant_id = p_tenant and c.id = o.customer_id limit 1) c
+  cross join lateral (
+    select u.display_name from public.app_user u where u.tenant_id = p_tenant and u.id = o.updated_by limit 1) u
   left join lateral (
     select string_agg(
       format('{"skuId":"%s","code":%s,"qty":%s,"qtyAllocated":%s,"qtyShipped":%s,"qtyInvoiced":%s,"unitPriceMinor":%s}',
         l.sku_id, holdfast.quote(s.code), l.qty, l.qty_allocated, l.qty_shipped, l.qty_invoiced, l.unit_price_minor),
       ',' order by l.line_no, s.code) as lines
     from public.order_line l
-    join public.sku s on s.tenant_id = p_tenant and s.id = l.sku_id
+    cross join lateral (select s.code from public.sku s where s.tenant_id = p_tenant and s.id = l.sku_id limit 1) s
     where l.tenant_id = p_tenant and l.order_id = o.id and p_lines) l on true
 $$;
 
@@ -45,9 +47,9 @@ language sql stable security invoker as $$
       s.id, holdfast.quote(s.code), s.style_id, holdfast.quote(t.name), p.on_hand, p.on_order, p.allocated,
       p.on_hand + p.on_order - p.allocated)
   from unnest(p_skus) with ordinality as w(id, ord)
-  join public.sku s on s.tenant_id = p_tenant and s.id = w.id
-  join public.style t on t.tenant_id = p_tenant and t.id = s.style_id
-  join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = s.id
+  cross join lateral (select * from public.sku s where s.tenant_id = p_tenant and s.id = w.id limit 1) s
+  cross join lateral (select t.name from public.style t where t.tenant_id = p_tenant and t.id = s.style_id limit 1) t
+  cross join lateral (select * from public.sku_position p where p.tenant_id = p_tenant and p.sku_id = s.id limit 1) p
 $$;
 
 create or replace function holdfast.sku_document(p_tenant uuid, p_sku uuid) returns text
@@ -79,8 +81,9 @@ language sql stable security invoker as $$
     || format('"updatedBy":%s,"updatedByName":%s,"updatedAt":"%s"}', holdfast.quote(c.updated_by::text),
       holdfast.quote(u.display_name), holdfast.rfc3339(c.updated_at))
   from unnest(p_customers) with ordinality as w(id, ord)
-  join public.customer c on c.tenant_id = p_tenant and c.id = w.id
-  left join public.app_user u on u.tenant_id = p_tenant and u.id = c.updated_by
+  cross join lateral (select * from public.customer c where c.tenant_id = p_tenant and c.id = w.id limit 1) c
+  left join lateral (
+    select u.display_name from public.app_user u where u.tenant_id = p_tenant and u.id = c.updated_by limit 1) u on true
 $$;
 
 create or replace function holdfast.customer_document(p_tenant uuid, p_customer uuid) returns text
@@ -100,7 +103,7 @@ language sql stable security invoker as $$
       case when p_payments then '"payments":[' || coalesce(l.lines, '') || '],' end, i.currency,
       holdfast.quote(holdfast.rfc3339(i.paid_at)), holdfast.rfc3339(i.created_at))
   from unnest(p_invoices) with ordinality as w(id, ord)
-  join public.invoice i on i.tenant_id = p_tenant and i.id = w.id
+  cross join lateral (select * from public.invoice i where i.tenant_id = p_tenant and i.id = w.id limit 1) i
   left join lateral (
     select string_agg(
       format('{"id":"%s","kind":"%s","reference":%s,"amountMinor":%s,"currency":%s,"actor":%s,"at":"%s"}', l.id, l.kind,

@@ -7,32 +7,32 @@ declare
   v_order constant uuid := p_read ->> 'orderId';
   v_limit constant int := p_read ->> 'limit';
   v_after constant text := p_read ->> 'after';
-  v_after_is_there boolean;
-  v_ids text[];
-  v_documents text[];
+  v_page record;
 begin
   if not holdfast.is_user(p_read) then
     return holdfast.decided('unknown_user');
   elsif not exists (select from public.wholesale_order o where o.tenant_id = v_tenant and o.id = v_order) then
     return holdfast.decided('not_found');
   end if;
-  if v_after is not null then
-    v_after_is_there := exists (select from holdfast.history_of(v_tenant, v_order) h where h.id = v_after);
-    if not v_after_is_there then
-      return holdfast.decided('unknown_after');
-    end if;
-  end if;
-  select array_agg(p.id order by p.place), array_agg(p.document order by p.place) into v_ids, v_documents
-  from (
+  with happened as materialized (
+    select h.* from holdfast.history_of(v_tenant, v_order) h
+  ), last_seen as materialized (
+    select h.at, h.id from happened h where h.id = v_after
+  ), shown as (
     select h.id, row_number() over (order by h.at, h.id) as place,
       format('{"id":"%s","at":"%s","action":"%s","by":%s,"byName":%s,"details":%s}', h.id, holdfast.rfc3339(h.at), h.action,
         holdfast.quote(h.actor), holdfast.quote(holdfast.actor_name(v_tenant, h.actor)), h.details) as document
-    from holdfast.history_of(v_tenant, v_order) h
-    where v_after is null or (h.at, h.id) > (
-      select a.at, a.id from holdfast.history_of(v_tenant, v_order) a where a.id = v_after)
-    order by h.at, h.id limit v_limit + 1) p;
-  return holdfast.document_answer(format('{"items":[%s],"next":%s}', array_to_string(v_documents[1:v_limit], ','),
-    case when cardinality(v_ids) > v_limit then format('"%s"', v_ids[v_limit]) else 'null' end));
+    from happened h
+    where v_after is null or (h.at, h.id) > (select l.at, l.id from last_seen l)
+    order by h.at, h.id limit v_limit + 1
+  )
+  select v_after is not null and not exists (select from last_seen) as unknown_after,
+    array_agg(s.id order by s.place) as ids, array_agg(s.document order by s.place) as documents
+  into v_page from shown s;
+  if v_page.unknown_after then
+    return holdfast.decided('unknown_after');
+  end if;
+  return holdfast.document_answer(holdfast.page(v_page.ids, v_page.documents, v_limit));
 end $$;
 
 -- All that is kept of what happened to an order. The letter before an id says where it stands.

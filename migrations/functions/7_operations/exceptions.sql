@@ -84,12 +84,12 @@ end $$;
 -- VOLATILE, since adopt_exceptions writes.
 create or replace function holdfast.page_of_inbox_exception(p_tenant uuid, p_read jsonb) returns table (id text, document text)
 language plpgsql volatile security invoker as $$
-declare
-  v_ids uuid[];
 begin
   perform holdfast.adopt_exceptions(p_tenant);
-  v_ids := holdfast.exceptions_found(p_tenant, p_read, (p_read ->> 'after')::uuid, (p_read ->> 'limit')::int + 1);
-  return query select v_ids[d.ord]::text, d.document from holdfast.exception_documents(p_tenant, v_ids) d order by d.ord;
+  return query
+  select f.ids[d.ord]::text, d.document
+  from (select holdfast.exceptions_found(p_tenant, p_read, (p_read ->> 'after')::uuid, (p_read ->> 'limit')::int + 1) as ids) f
+  cross join lateral holdfast.exception_documents(p_tenant, f.ids) d order by d.ord;
 end $$;
 
 -- The exceptions of no tenant, as a page of a list; the caller has the scope for that. Nothing else shows them to a person.
@@ -98,7 +98,7 @@ language plpgsql volatile security invoker as $$
 declare
   v_limit constant int := p_read ->> 'limit';
   v_after constant uuid := p_read ->> 'after';
-  v_ids uuid[];
+  v_ids text[];
   v_documents text[];
 begin
   if not holdfast.is_user(p_read) then
@@ -109,11 +109,11 @@ begin
     and not exists (select from public.inbox_exception e where e.tenant_id is null and e.id = v_after) then
     return holdfast.decided('unknown_after');
   end if;
-  v_ids := holdfast.exceptions_found(null, p_read, v_after, v_limit + 1);
-  v_documents := array(select d.document from holdfast.exception_documents(null, v_ids[1:v_limit]) d order by d.ord);
+  select array_agg(f.ids[d.ord]::text order by d.ord), array_agg(d.document order by d.ord) into v_ids, v_documents
+  from (select holdfast.exceptions_found(null, p_read, v_after, v_limit + 1) as ids) f
+  cross join lateral holdfast.exception_documents(null, f.ids) d;
   perform set_config('app.inbox_of_nobody', '', true);
-  return holdfast.document_answer(format('{"items":[%s],"next":%s}', array_to_string(v_documents, ','),
-    case when cardinality(v_ids) > v_limit then format('"%s"', v_ids[v_limit]) else 'null' end));
+  return holdfast.document_answer(holdfast.page(v_ids, v_documents, v_limit));
 end $$;
 
 -- What a shop sent before it was registered becomes its tenant's.
@@ -362,28 +362,44 @@ begin
   return holdfast.success(200, (select d.document from holdfast.shortfall_documents(v_tenant, array[v_shortfall]) d));
 end $$;
 
--- Erases personal data of one customer (found by id, by orders, or by traces in the bytes), or of all (shop/redact), from a
--- shop's exceptions. What the effect needs stays, in the shape of the body, so that it can still be retried.
+-- Erases personal data of one customer (found by id, by orders, by e-mail address and phone number), or of all (shop/redact), from a
+-- shop's exceptions, by the traces that were kept of each (holdfast.traces_of). What the effect needs stays, in the shape of the body,
+-- so that it can still be retried.
 create or replace function holdfast.redact_exceptions(p_provider text, p_command jsonb) returns void
 language plpgsql volatile security invoker as $$
 declare
   v_customer constant text := p_command ->> 'customerId';
-  -- An id is matched as a whole: 77 is neither in 1077 nor in 77.50.
-  v_id constant text := case when v_customer ~ '^[0-9]+$' then '(^|[^0-9a-zA-Z.])' || v_customer || '($|[^0-9a-zA-Z.])' end;
-  v_traces constant text[] := array(
-    select lower(encode(convert_to(t.trace, 'UTF8'), 'escape'))
+  v_id constant text := case when v_customer ~ '^[0-9]+$' then v_customer end;
+  v_named constant text[] := array(
+    select lower(encode(convert_to(btrim(t.trace), 'UTF8'), 'escape'))
     from jsonb_array_elements_text(p_command -> 'traces') as t(trace));
+  v_traces constant bigint[] := array(
+    select holdfast.trace(p_provider, t.kind, t.value)
+    from (values ('id', v_id), ('customer', v_customer)) t(kind, value) where t.value is not null
+    union all
+    select holdfast.trace(p_provider, 'order', o.id) from jsonb_array_elements_text(p_command -> 'orderIds') o(id)
+    union all
+    select case when position('@' in n.name) > 0 then holdfast.trace(p_provider, 'mail', n.name)
+                else holdfast.trace(p_provider, 'phone', regexp_replace(n.name, '[^0-9]', '', 'g')) end
+    from unnest(v_named) n(name));
+  v_about uuid[];
 begin
   perform set_config('app.inbox_of_nobody', 'on', true);
+  if p_command ->> 'do' = 'shop/redact' then
+    v_about := array(select e.id from public.inbox_exception e where e.provider = p_provider and e.redacted_at is null);
+  else
+    v_about := array(
+      select t.exception_id from public.exception_trace t where t.trace = any (v_traces)
+      union
+      select e.id from public.exception_trace t join public.inbox_exception e on e.id = t.exception_id
+      where t.trace = holdfast.trace(p_provider, 'all', '')
+        and (encode(e.body, 'escape') ~ ('(^|[^0-9a-zA-Z.])' || v_id || '($|[^0-9a-zA-Z.])')
+             or exists (select from unnest(v_named) n(name) where position(n.name in lower(encode(e.body, 'escape'))) > 0)));
+  end if;
   update public.inbox_exception e
   set body = case when e.command ? 'order' then convert_to(((e.command -> 'order') - 'customer')::text, 'UTF8')
                   when e.command is not null then '{}' else '' end,
       command = (e.command - 'customerId') #- '{order,customer}', redacted_at = now()
-  where e.provider = p_provider and e.redacted_at is null
-    and (p_command ->> 'do' = 'shop/redact'
-         or e.command ->> 'customerId' = v_customer
-         or p_command -> 'orderIds' ? (e.command ->> 'orderId')
-         or encode(e.body, 'escape') ~ v_id
-         or exists (select from unnest(v_traces) as t(trace) where position(t.trace in lower(encode(e.body, 'escape'))) > 0));
+  where e.id = any (v_about) and e.redacted_at is null;
   perform set_config('app.inbox_of_nobody', '', true);
 end $$;

@@ -167,8 +167,11 @@ pub(crate) fn respond(result: Result<Answer, Problem>, request_id: &str) -> Resp
             (problem.status, problem.body())
         }
     };
-    // Sent as text, JSON needs no base64 on the way through the gateway.
-    let body = String::from_utf8(body).map_or_else(|error| Body::Binary(error.into_bytes()), Body::Text);
+    let body = match String::from_utf8(body) {
+        Ok(text) if is_short_as_text(&text) => Body::Text(text),
+        Ok(text) => Body::Binary(text.into_bytes()),
+        Err(error) => Body::Binary(error.into_bytes()),
+    };
     let mut response = Response::new(body);
     *response.status_mut() =
         http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -176,9 +179,35 @@ pub(crate) fn respond(result: Result<Answer, Problem>, request_id: &str) -> Resp
     response
 }
 
+/// Bodies up to here go as they are most easily read.
+const LARGE_BYTES: usize = 1024 * 1024;
+
+/// Whether a body travels as text, in which JSON needs no base64. Lambda carries 6 MB, and in them a text with its quotes and
+/// backslashes escaped once more: a large one with very many of them would not fit where base64, a third more, does.
+fn is_short_as_text(body: &str) -> bool {
+    let escapes = || body.bytes().filter(|byte| matches!(byte, b'"' | b'\\' | ..b' ')).count();
+    body.len() <= LARGE_BYTES || escapes() <= body.len() / 3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_body_fits_into_what_lambda_carries_whatever_it_holds() {
+        for (unit, text) in [(r#"{"id":"an ordinary item"},"#, true), (r#"\"\"\"\""#, false)] {
+            let body = unit.repeat(4_000_000 / unit.len());
+            let response = respond(Ok(Answer::new(200, "application/json", body.clone())), "r");
+            assert_eq!(matches!(response.body(), Body::Text(_)), text, "{unit}");
+            let carried = match response.body() {
+                Body::Text(text) => serde_json::to_string(text).unwrap_or_default().len(),
+                other => other.len().div_ceil(3) * 4,
+            };
+            assert!(carried < 5_900_000, "{unit}: {carried}");
+            let small = respond(Ok(Answer::new(200, "application/json", unit.repeat(10))), "r");
+            assert!(matches!(small.body(), Body::Text(_)), "{unit}");
+        }
+    }
 
     #[test]
     fn the_stage_is_removed_from_the_path() {

@@ -18,7 +18,7 @@ use crate::db::run::RequestScope;
 use crate::http::answered::answered;
 use crate::http::auth::{Auth, Caller};
 use crate::http::event::{Answer, Incoming, MAX_BODY_BYTES};
-use crate::http::json::{BodyError, parse};
+use crate::http::json::BodyError;
 use crate::http::problem::Problem;
 use crate::http::query::Query;
 use crate::http::route::{Access, Matched, Route, dispatch};
@@ -131,9 +131,9 @@ impl Endpoint {
         let caller = self.auth.caller(incoming, &self.db).await?;
         let checked = check_scope(&caller, request.access).and_then(|()| {
             let path = request.path()?;
-            let body = check_size(incoming)?;
+            check_size(incoming)?;
             let key = key::read(&incoming.headers)?;
-            let body = parse(body).map_err(|error| Problem::invalid_body(&[error]))?;
+            let body = incoming.json().map_err(|error| Problem::invalid_body(&[error]))?;
             let (command, precondition) = read(&body)?;
             Ok((Call::new(caller.clone(), key, incoming.method.as_str(), path, precondition, &body), command))
         });
@@ -186,6 +186,6 @@ fn check_scope(caller: &Caller, access: Access) -> Result<(), Problem> {
     }
 }
 
-fn check_size(incoming: &Incoming) -> Result<&[u8], Problem> {
-    if incoming.body.len() > MAX_BODY_BYTES { Err(Problem::body_too_large()) } else { Ok(&incoming.body) }
+fn check_size(incoming: &Incoming) -> Result<(), Problem> {
+    if incoming.body.len() > MAX_BODY_BYTES { Err(Problem::body_too_large()) } else { Ok(()) }
 }

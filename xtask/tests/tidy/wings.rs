@@ -18,7 +18,7 @@ pub const WINGS: [(&str, u8, &[&str]); 8] = [
 ];
 
 /// Parsers and renderers: what they make depends on what they are given and on nothing else.
-const PURE: [&str; 17] = [
+const PURE: [&str; 18] = [
     "http/event.rs",
     "http/json.rs",
     "http/fields.rs",
@@ -26,6 +26,7 @@ const PURE: [&str; 17] = [
     "idempotency/key.rs",
     "idempotency/precondition.rs",
     "webhooks/members.rs",
+    "webhooks/minor_units.rs",
     "webhooks/reading.rs",
     "webhooks/signature.rs",
     "webhooks/stripe.rs",

@@ -7,6 +7,7 @@ mod credit;
 mod events;
 mod faults;
 mod frozen;
+mod grown;
 mod hostile_json;
 mod key_forms;
 mod key_races;

@@ -28,6 +28,7 @@ async fn a_body_that_is_not_base64_is_refused_and_the_key_stays_unused() {
         odd["body"] = body;
         let (status, problem) = answer(&sandbox, &odd).await;
         assert_eq!((status, &problem["error"]), (400, &json!("invalid_body")), "{odd}");
+        assert!(problem["errors"][0]["message"].as_str().unwrap().contains("not base64"), "{problem}");
         odd["headers"] = json!({});
         assert_eq!(answer(&sandbox, &odd).await.0, 401, "credentials come first");
     }

@@ -21,7 +21,7 @@ use sha2::Sha256;
 use shared::webhooks::inbox::Receiver;
 use shared::webhooks::signature::Secrets;
 use shopify_webhook::Webhook;
-use testing::{Event, Reply, Seed, Shop, case};
+use testing::{Event, Reply, Seed, Shop, blocks, case};
 
 const SECRET: &str = "client_secret_of_the_tests";
 const DOMAIN: &str = "alder.myshopify.com";

@@ -262,3 +262,69 @@ async fn pushes_to_a_shop_stop_while_the_app_is_not_installed() {
     took(&webhook, "8", "app/uninstalled", &json!({"id": 5, "domain": DOMAIN})).await;
     assert_eq!(states(&shop).await, "a paused, b paused, c paused, d paused, e active, f paused");
 }
+
+#[tokio::test]
+async fn a_person_is_found_by_key_however_many_bodies_are_kept() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let tenant = shop.tenant.id;
+    shop.db.keep_statistics(&["inbox_exception", "exception_trace"]).await;
+    let mut body = order(1, &[(11, 0, 2)]);
+    body["line_items"][0]["sku"] = json!("NEW-1");
+    let redact = |n: usize| {
+        let command = json!({"do": "customers/redact", "shopDomain": DOMAIN, "customerId": "77", "orderIds": ["1"],
+            "traces": ["jo@buyer.test", "+49 30 123"]});
+        format!(
+            "select holdfast.receive('{}'::jsonb, '')",
+            json!({"provider": format!("shopify:{DOMAIN}"), "eventId": format!("r{n}"), "topic": "customers/redact",
+                "command": command})
+        )
+    };
+    took(&webhook, "1", "orders/create", &body).await;
+    let mut app = shop.db.app().await;
+    let alone = blocks(&mut app, &redact(1)).await;
+    // Each of some kilobytes, about somebody else; one more is of the same person, and not of this shop.
+    shop.db
+        .execute(format!(
+            "insert into inbox_exception (tenant_id, provider, event_id, topic, reason, body)
+             select '{tenant}'::uuid, 'shopify:{DOMAIN}', 'n' || n, 'orders/create', 'x', convert_to(json_build_object('customer',
+               json_build_object('id', 1000 + n, 'email', n || 'jo@buyer.test', 'note', repeat(md5(n::text), 20)))::text, 'UTF8')
+             from generate_series(1, 3000) n
+             union all select '{tenant}', 'shopify:birch.myshopify.com', 'other', 'orders/create', 'x', '{{\"id\":77}}'"
+        ))
+        .await;
+    let beside = blocks(&mut app, &redact(2)).await;
+    assert!(beside <= alone * 2 + 20, "{beside} blocks beside 3,000 bodies, {alone} without");
+    took(
+        &webhook,
+        "2",
+        "customers/redact",
+        &json!({"shop_domain": DOMAIN, "customer": {"id": 77, "email": "jo@buyer.test"}}),
+    )
+    .await;
+    assert_eq!(shop.db.count("inbox_exception where redacted_at is not null").await, 1);
+    assert_eq!(
+        shop.db.count("exception_trace t join inbox_exception e on e.id = t.exception_id where e.redacted_at is not null").await,
+        0,
+        "what a person was found by is erased as well"
+    );
+}
+
+#[tokio::test]
+async fn a_body_with_too_much_in_it_is_read_itself() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let many: Vec<u32> = (100_000..106_000).collect();
+    let body = |about: Value| json!({"id": 1.5, "line_items": 5, "many": many, "about": about});
+    took(&webhook, "large", "orders/create", &body(json!("jo@buyer.test"))).await;
+    took(&webhook, "other", "orders/create", &body(json!("kim@buyer.test"))).await;
+    took(&webhook, "by id", "orders/create", &body(json!({"customer": {"id": 77}}))).await;
+    assert!(shop.db.count("exception_trace").await <= 3);
+    took(
+        &webhook,
+        "r",
+        "customers/redact",
+        &json!({"shop_domain": DOMAIN, "customer": {"id": 77, "email": "jo@buyer.test"}}),
+    )
+    .await;
+    let gone = "select string_agg(event_id, ' ' order by event_id) from inbox_exception where redacted_at is not null";
+    assert_eq!(text(&shop, gone).await, "by id large");
+}
