@@ -63,39 +63,6 @@ create table exception_trace (
 );
 create index exception_trace_of_exception on exception_trace (exception_id);
 
-create function holdfast.trace(p_provider text, p_kind text, p_value text) returns bigint language sql immutable parallel safe
-return hashtextextended(concat_ws('/', p_provider, p_kind, p_value), 0);
-
--- Each whole number (77 is neither in 1077 nor in 77.50), e-mail address and phone number in a body, and the customer and order of the
--- command that was made of it. `all`: it is too large, or holds too many; such a body is read itself.
-create function holdfast.traces_of(p_provider text, p_body bytea, p_command jsonb) returns setof bigint
-language sql immutable parallel safe as $$
-  with escaped as materialized (
-    -- Bytes beyond ASCII as \ooo, a backslash as two; JSON's escapes part words.
-    select regexp_replace(lower(encode(p_body, 'escape')), '\\\\(u[0-9a-f]{4}|.)', ' ', 'g') as text
-    where octet_length(p_body) <= 200000
-  ), found as materialized (
-    select 'id' as kind, m[1] as value from escaped e
-    cross join lateral regexp_matches(regexp_replace(e.text, '\\[0-7]{3}', 'x', 'g'),
-      '(?<![0-9a-z.])([0-9]{1,20})(?![0-9a-z.])', 'g') m
-    union
-    select 'mail', btrim(m[1], '.') from escaped e
-    cross join lateral regexp_matches(e.text,
-      '((?:[^\s"''<>(),;:/=?&@\\]|\\[0-7]{3})+@(?:[^\s"''<>(),;:/=?&@\\]|\\[0-7]{3})+)', 'g') m
-    union
-    select 'phone', regexp_replace(m[1], '[^0-9]', '', 'g') from escaped e
-    cross join lateral regexp_matches(e.text, '(\+[0-9][0-9 ()./-]{4,}|[0-9]+[ ()/-][0-9 ()./-]{4,})', 'g') m
-  ), few as (
-    select count(*) <= 5000 and exists (select from escaped) as yes from found
-  )
-  select holdfast.trace(p_provider, f.kind, f.value) from found f cross join few where few.yes
-  union
-  select holdfast.trace(p_provider, 'all', '') from few where not few.yes
-  union
-  select holdfast.trace(p_provider, c.kind, c.value)
-  from (values ('customer', p_command ->> 'customerId'), ('order', p_command ->> 'orderId')) c(kind, value) where c.value is not null
-$$;
-
 create function holdfast.keep_traces() returns trigger language plpgsql as $$
 begin
   delete from public.exception_trace t where t.exception_id = new.id;
@@ -105,8 +72,9 @@ begin
   end if;
   return null;
 end $$;
+-- What was kept before is read itself, as what is too large (the trace `all`).
 insert into exception_trace (trace, exception_id)
-select t, e.id from inbox_exception e cross join lateral holdfast.traces_of(e.provider, e.body, e.command) t
+select hashtextextended(e.provider || '/all/', 0), e.id from inbox_exception e
 where e.provider like 'shopify:%' and e.redacted_at is null;
 create trigger keep_traces after insert or update of body, command on inbox_exception for each row
   when (new.provider like 'shopify:%') execute function holdfast.keep_traces();

@@ -73,7 +73,7 @@ pub struct Summary {
     pub keys: u64,
     /// Of `webhook_inbox`.
     pub inbox: u64,
-    /// Of `outbox`: delivered, or owed to nobody.
+    /// Of `outbox`: delivered, or without a subscriber.
     pub outbox: u64,
     /// Of `outbox`: dead letters.
     pub dead: u64,

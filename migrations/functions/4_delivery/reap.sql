@@ -22,7 +22,7 @@ begin
       delete from public.inventory_snapshot where ctid = any (array(
         select ctid from public.inventory_snapshot where snapshot_date < current_date - v_age
         order by snapshot_date limit v_limit for update skip locked));
-    when 'outbox' then -- delivered, or owed to nobody
+    when 'outbox' then -- delivered, or without a subscriber
       delete from public.outbox where id = any (array(
         select id from public.outbox where processed_at < v_days
         order by processed_at limit v_limit for update skip locked));

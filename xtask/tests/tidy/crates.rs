@@ -7,7 +7,7 @@ use crate::{Json, NOTHING, crates_in, deployed, metadata, read, string};
 /// What no function is built from: it would carry tests, tools or their dependencies into what is deployed.
 const TOOLS: [&str; 4] = ["testing", "holdfast", "xtask", "bench"];
 /// The functions that may call AWS beside being called by it. `reconcile` and `ses-events` are to come.
-const CALL_AWS: [&str; 3] = ["relay", "reconcile", "ses-events"];
+const CALL_AWS: [&str; 4] = ["reaper", "relay", "reconcile", "ses-events"];
 
 #[test]
 fn every_function_crate_is_deployed_under_its_name() {

@@ -10,10 +10,7 @@ use crate::{NOTHING, sql_files};
 /// The wing of `shared` that has no SQL.
 const WITHOUT_SQL: &str = "runtime";
 /// Calls that go up all the same: from which function to which.
-const UPWARDS: [(&str, &str); 1] = [
-    // It erases what the inbox keeps, and is to move to 6_webhooks; then this goes.
-    ("apply_command", "redact_exceptions"),
-];
+const UPWARDS: [(&str, &str); 0] = [];
 /// Functions that call others by a name that they build, with what it begins with. Such a call may go up: `list` knows of a
 /// page only how it is called.
 const BUILT_NAMES: [(&str, &str); 1] = [("list", "page_of_")];
@@ -123,15 +120,16 @@ fn a_call_upwards_and_a_call_of_nothing_are_found() {
     ];
     let high = [
         define("promise", "perform holdfast.push(holdfast.wild(p_x))"),
-        define("apply_command", "perform holdfast.redact_exceptions(p_x)"),
+        define("apply", "perform holdfast.redact(p_x)"),
         define("guess", "execute format('select holdfast.%I()', x)"),
     ];
-    let highest = define("redact_exceptions", "");
+    let highest = define("redact", "");
     let files = [("2_a/x.sql", low.concat()), ("5_b/y.sql", high.concat()), ("7_c/z.sql", highest)];
     let read = files.iter().flat_map(|(path, text)| functions(&format!("migrations/functions/{path}"), text));
     let expected = [
         "push (2) calls promise (5)",
         "promise calls wild, which is not defined",
+        "apply (5) calls redact (7)",
         "guess builds the name of a function, or no longer does",
     ];
     assert_eq!(wrong_calls(&read.collect::<Vec<_>>()), expected);
