@@ -7,14 +7,13 @@
 -- each allocation, which would then write every index of the table anew (no HOT update).
 
 alter table order_line
-  -- The order's.
+  -- The order's. Null only in a line without an order, which its foreign key refuses.
   add column customer_id uuid,
   -- Whether units are allocated or shipped that were not invoiced. exposed_line() keeps both.
   add column exposed boolean not null default false;
 update order_line l
 set customer_id = o.customer_id, exposed = l.qty_allocated + l.qty_shipped > l.qty_invoiced
 from wholesale_order o where o.tenant_id = l.tenant_id and o.id = l.order_id;
-alter table order_line alter column customer_id set not null;
 create index order_line_exposed on order_line (tenant_id, customer_id) where exposed;
 
 create function holdfast.exposed_line() returns trigger language plpgsql as $$
@@ -41,7 +40,7 @@ create trigger order_lines_follow after update of customer_id on wholesale_order
 create view exposed_line_audit with (security_invoker = true) as
 select l.tenant_id, l.order_id, l.sku_id, l.customer_id, l.exposed
 from order_line l join wholesale_order o on o.tenant_id = l.tenant_id and o.id = l.order_id
-where l.customer_id <> o.customer_id or l.exposed <> (l.qty_allocated + l.qty_shipped > l.qty_invoiced);
+where l.customer_id is distinct from o.customer_id or l.exposed <> (l.qty_allocated + l.qty_shipped > l.qty_invoiced);
 grant select on exposed_line_audit to holdfast_app;
 
 -- ── What the reaper deletes ────────────────────────────────────────────────────────────────────────────────────

@@ -76,7 +76,9 @@ pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
 
     let old = 1_000_000 / share;
     let step = Step::begin(format!("allocate while {old} keys are reaped"));
-    database.run(&keep(old, "40 days").split_inclusive(';').next().unwrap_or_default().replace(';', "")).await?;
+    database
+        .run(&keep(old, "40 days").split_inclusive(';').next().unwrap_or_default().replace(';', ""))
+        .await?;
     database.run("vacuum analyze idempotency_key").await?;
     let seconds = if stage.quick { 3 } else { 10 };
     let alone = load(&database, Duration::from_secs(seconds)).await?;

@@ -73,9 +73,19 @@ pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
     database.run("alter table order_line set (autovacuum_enabled = off)").await?;
     database.run(&grow_lines(lines)).await?;
     let ms = list_ms(&database, "customer", &json!({}), calls).await?;
-    targets.push(Target::at_most(format!("GET /customers: 50 of {lines} settled lines each"), ms, "ms", 200.0));
+    targets.push(Target::at_most(
+        format!("GET /customers: 50 of {lines} settled lines each"),
+        ms,
+        "ms",
+        200.0,
+    ));
     let ms = list_ms(&database, "wholesale_order", &json!({"limit": 200}), calls.min(10)).await?;
-    targets.push(Target::at_most("GET /orders?limit=200: orders of 500 lines, a page of 4 MB", ms, "ms", 1_000.0));
+    targets.push(Target::at_most(
+        "GET /orders?limit=200: orders of 500 lines, a page of 4 MB",
+        ms,
+        "ms",
+        1_000.0,
+    ));
     let ms = list_ms(&database, "wholesale_order", &json!({"limit": 200, "lines": "false"}), calls).await?;
     targets.push(Target::at_most("GET /orders?limit=200&lines=false: the same orders", ms, "ms", 20.0));
     step.done();
@@ -88,5 +98,8 @@ async fn list_ms(database: &Database, list: &str, filters: &Value, calls: usize)
     if let (Value::Object(read), Value::Object(filters)) = (&mut read, filters) {
         read.extend(filters.clone());
     }
-    median_ms(&database.app_url(database.port), calls, || format!("select * from holdfast.list('{read}'::jsonb)")).await
+    median_ms(&database.app_url(database.port), calls, || {
+        format!("select * from holdfast.list('{read}'::jsonb)")
+    })
+    .await
 }
