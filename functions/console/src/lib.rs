@@ -54,7 +54,8 @@ pub const ROUTES: &[Route<Console>] = &[
     Route::new("GET", "/admin/outbox/{outboxId}", ADMIN, |c, r| {
         Box::pin(c.endpoint.read(r, |r| Ok(outbox_admin::event(r.outbox_id()?))))
     }),
-    Route::new("POST", "/admin/outbox/requeue", ADMIN, |c, r| Box::pin(c.requeue_all(r))),
+    Route::new("POST", "/admin/outbox/requeue", ADMIN, |c, r| Box::pin(c.requeue_by_filter(r))),
+    Route::new("POST", "/admin/outbox/discard", ADMIN, |c, r| Box::pin(c.discard_by_filter(r))),
     Route::new("POST", "/admin/outbox/{outboxId}/requeue", ADMIN, |c, r| Box::pin(c.requeue(r))),
     Route::new("POST", "/admin/outbox/{outboxId}/discard", ADMIN, |c, r| Box::pin(c.discard(r))),
     Route::new("GET", "/admin/destinations", ADMIN, |c, r| {
@@ -126,9 +127,14 @@ impl Console {
         once(&self.endpoint.db, &call, outbox_admin::requeue(request.outbox_id()?)).await
     }
 
-    async fn requeue_all(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
-        let (call, filter) = self.endpoint.mutation(request, outbox_admin::read_filter).await?;
-        once(&self.endpoint.db, &call, outbox_admin::requeue_all(&filter)).await
+    async fn requeue_by_filter(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let (call, batch) = self.endpoint.mutation(request, outbox_admin::read_requeue).await?;
+        once(&self.endpoint.db, &call, outbox_admin::requeue_next(&batch)).await
+    }
+
+    async fn discard_by_filter(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let (call, (batch, reason)) = self.endpoint.mutation(request, outbox_admin::read_discard).await?;
+        once(&self.endpoint.db, &call, outbox_admin::discard_next(&batch, &reason)).await
     }
 
     async fn discard(&self, request: &Matched<'_>) -> Result<Answer, Problem> {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use shared::db::error::DbError;
 use shared::delivery::attempt::Attempt;
-use shared::delivery::outbox::{self, ClaimRequest, Claimed, DestinationKind, LeaseTerms};
+use shared::delivery::outbox::{
+    self, ClaimRequest, Claimed, DestinationKind, LeaseTerms, OrderedQueue, Rearranged,
+};
 use shared::delivery::settlement::{self, Settlement, Transition};
 use shared::delivery::shopify_items::{self, LearnedItem};
 use shared::delivery::shopify_push::Pushed;
@@ -30,8 +32,9 @@ const IDLE_POLL_PAUSES: u32 = 4;
 /// The same after a poll for lost rows, which are less urgent.
 const LOST_POLL_PAUSES: u32 = 10;
 
-/// Ordered queues that one sweep visits.
-const SWEEP_STEPS: u32 = 200;
+/// Ordered queues and rows of one look for heads that nobody woke, and rows of one step of a rearrangement: a fraction of a
+/// second's work.
+const QUEUE_STEPS: u32 = 2000;
 
 struct Ended {
     message: Message,
@@ -57,8 +60,8 @@ struct Drain<'r> {
     times: BatchTimes,
     /// Inventory items to be stored.
     learned: Vec<LearnedItem>,
-    /// The ordered queue (destination, aggregate) that the sweep visited last.
-    swept: (Uuid, Uuid),
+    /// The ordered queue whose rows were checked last.
+    checked: OrderedQueue,
     work_left: bool,
     /// The destination served last.
     after: Uuid,
@@ -91,7 +94,7 @@ pub(crate) async fn drain(
         watermarks: Watermarks::default(),
         times: BatchTimes::default(),
         learned: Vec::new(),
-        swept: (Uuid::nil(), Uuid::nil()),
+        checked: OrderedQueue::default(),
         work_left: false,
         after: Uuid::nil(),
         claim_deadline: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
@@ -175,11 +178,12 @@ impl Drain<'_> {
     /// whether there was one. Other work then gets at least as much time as this took.
     async fn recover_lost(&mut self) -> Result<bool, DbError> {
         let begun = Instant::now();
-        self.none_lost = true;
-        self.sweep_order().await?;
+        let more_waits = self.tend_queues().await?;
+        self.none_lost = !more_waits;
         let db = &self.relay.db;
         let lost = outbox::sweep_lost(db).await?;
-        self.next_lost_poll = begun + self.relay.limits.poll_interval.max(begun.elapsed() * LOST_POLL_PAUSES);
+        let pause = self.relay.limits.poll_interval.max(begun.elapsed() * LOST_POLL_PAUSES);
+        self.next_lost_poll = if more_waits { Instant::now() } else { begun + pause };
         self.summary.dead_lettered += u64::from(lost.dead_lettered.unsigned_abs());
         if !lost.lost_due {
             return Ok(false);
@@ -200,14 +204,17 @@ impl Drain<'_> {
         Ok(true)
     }
 
-    /// Visits the next ordered queues, round-robin, and wakes heads that no settlement woke.
-    async fn sweep_order(&mut self) -> Result<(), DbError> {
-        let (swept, woken) = outbox::sweep_order(&self.relay.db, self.swept, SWEEP_STEPS).await?;
-        self.swept = swept.unwrap_or((Uuid::nil(), Uuid::nil()));
-        if woken > 0 {
+    /// A bounded step of what ordered queues need: their rows in their places, and heads that no settlement woke made due.
+    /// Returns whether there is more to do at once.
+    async fn tend_queues(&mut self) -> Result<bool, DbError> {
+        let db = &self.relay.db;
+        let rearranged = outbox::rearrange(db, QUEUE_STEPS).await?;
+        let checked = outbox::check_waiting(db, self.checked, QUEUE_STEPS).await?;
+        self.checked = checked.last;
+        if checked.woken > 0 || rearranged == Rearranged::Done {
             self.poll_now();
         }
-        Ok(())
+        Ok(rearranged == Rearranged::More || checked.more)
     }
 
     fn poll_now(&mut self) {

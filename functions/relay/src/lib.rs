@@ -220,26 +220,26 @@ impl Relay {
     async fn conclude(&self, drained: &Drained) {
         let Drained { summary, work_left, times } = drained;
         let db = &self.db;
-        let backlog = outbox::backlog(db, BACKLOG_MAX).await;
-        let (due, oldest_age_secs) = match backlog {
-            Ok((due, age_secs)) => (u64::try_from(due).unwrap_or(0), age_secs),
-            Err(error) => {
-                tracing::warn!(%error, "the backlog was not counted");
-                return;
-            }
-        };
+        let backlog = outbox::backlog(db, BACKLOG_MAX).await.inspect_err(|error| {
+            tracing::warn!(%error, "the backlog was not counted");
+        });
         #[expect(clippy::cast_precision_loss, reason = "rows of one minute")]
         let count = |rows: u64| rows as f64;
-        Line::of("relay")
+        let mut line = Line::of("relay")
             .with("Delivered", Unit::Count, count(summary.delivered))
             .with("Failed", Unit::Count, count(summary.failed))
             .with("DeadLettered", Unit::Count, count(summary.dead_lettered))
             .with("DestinationsDisabled", Unit::Count, count(summary.disabled))
             .with("DestinationsRecovered", Unit::Count, count(summary.recovered))
-            .with("OldestPendingAge", Unit::Seconds, oldest_age_secs)
-            .with_all("BatchTime", Unit::Milliseconds, times.done_ms())
-            .write();
+            .with_all("BatchTime", Unit::Milliseconds, times.done_ms());
+        // Its absence is an alarm of its own.
+        if let Ok((_, oldest_age_secs)) = backlog {
+            line = line.with("OldestPendingAge", Unit::Seconds, oldest_age_secs);
+        }
+        line.write();
         if let Some(helpers) = self.helpers.as_ref().filter(|_| *work_left) {
+            // What cannot be counted is much.
+            let due = backlog.map_or(u64::from(BACKLOG_MAX), |(due, _)| u64::try_from(due).unwrap_or(0));
             helpers.ask(due, summary.delivered, (self.ambient.now)()).await;
         }
     }

@@ -71,9 +71,12 @@ begin
   order by l.id;
 end $$;
 
--- Locks all due rows of up to p_skus SKUs at a shop; the rows of a SKU go out as one push. A SKU with a push in flight is
--- skipped, or two pushes could arrive in the wrong order.
-create or replace function holdfast.relay_collapse(p_destination uuid, p_skus int, p_now timestamptz)
+drop function if exists holdfast.relay_collapse(uuid, int, timestamptz);
+drop function if exists holdfast.relay_rows_of_sku(uuid, uuid, timestamptz, boolean);
+
+-- Locks the due rows of up to p_skus SKUs at a shop, p_rows in all; those of a SKU go out as one push. A SKU with a push in
+-- flight is skipped, or two pushes could arrive in the wrong order.
+create or replace function holdfast.relay_collapse(p_destination uuid, p_skus int, p_rows int, p_now timestamptz)
 returns bigint[] language plpgsql volatile security invoker as $$
 declare
   v_ids bigint[] := '{}';
@@ -84,7 +87,7 @@ declare
   -- Bounds the search: so many SKUs with a push in flight are skipped at most.
   v_max_skipped constant int := 64;
 begin
-  while v_taken < p_skus and cardinality(v_seen) < p_skus + v_max_skipped loop
+  while v_taken < p_skus and cardinality(v_ids) < p_rows and cardinality(v_seen) < p_skus + v_max_skipped loop
     select o.aggregate_id into v_sku from public.outbox o
     where o.destination_id = p_destination and o.next_attempt_at <= p_now and o.lease_token is null
       and holdfast.is_pending(o)
@@ -92,7 +95,7 @@ begin
     order by o.next_attempt_at, o.id limit 1;
     exit when not found;
     v_seen := v_seen || v_sku;
-    v_rows := holdfast.relay_rows_of_sku(p_destination, v_sku, p_now, false);
+    v_rows := holdfast.relay_rows_of_sku(p_destination, v_sku, p_rows - cardinality(v_ids), p_now, false);
     if cardinality(v_rows) > 0 then
       v_ids := v_ids || v_rows;
       v_taken := v_taken + 1;
@@ -101,14 +104,14 @@ begin
   return v_ids;
 end $$;
 
--- Locks the due rows of one SKU, unless a push is in flight. p_lost: those whose lease ran out, else the free ones.
-create or replace function holdfast.relay_rows_of_sku(p_destination uuid, p_sku uuid, p_now timestamptz, p_lost boolean)
+-- Locks up to p_rows due rows of one SKU, unless a push is in flight; others go out with the next push. p_lost: those whose
+-- lease ran out, else the free ones.
+create or replace function holdfast.relay_rows_of_sku(p_destination uuid, p_sku uuid, p_rows int, p_now timestamptz,
+  p_lost boolean)
 returns bigint[] language plpgsql volatile security invoker as $$
 declare
   -- Any number that no other caller of hashtextextended uses: keeps their locks apart.
   v_seed constant bigint := 7306;
-  -- Rows of one push; the others go out with the next.
-  v_max_rows constant int := 5000;
 begin
   -- Held until the commit, so that no other claim comes between this check and the lease.
   if not pg_try_advisory_xact_lock(hashtextextended(p_destination::text || p_sku::text, v_seed)) then
@@ -125,17 +128,22 @@ begin
     where o.keyed and o.destination_id = p_destination and o.aggregate_id = p_sku and o.next_attempt_at <= p_now
       and (o.lease_token is not null) = p_lost
       and holdfast.is_pending(o)
-    order by o.sequence limit v_max_rows for update skip locked);
+    order by o.sequence limit p_rows for update skip locked);
 end $$;
 
--- Locks up to p_limit free rows of one destination that are due, oldest due first. At a shop p_limit counts SKUs.
+-- Locks up to p_limit free rows of one destination that are due, oldest due first. At a shop p_limit counts SKUs, and the rows
+-- are bounded too.
 create or replace function holdfast.relay_take(p_kind text, p_destination uuid, p_from_at timestamptz, p_now timestamptz,
   p_limit int) returns table (id bigint, next_attempt_at timestamptz)
 language plpgsql volatile security invoker as $$
 #variable_conflict use_column
+declare
+  -- A fraction of a second's work to claim, and as much to settle.
+  v_max_rows constant int := 1000;
 begin
   if p_kind = 'shopify_inventory' then
-    return query select s.id, null::timestamptz from unnest(holdfast.relay_collapse(p_destination, p_limit, p_now)) s(id);
+    return query select s.id, null::timestamptz
+    from unnest(holdfast.relay_collapse(p_destination, p_limit, v_max_rows, p_now)) s(id);
   else
     return query
     select o.id, o.next_attempt_at from public.outbox o
@@ -149,49 +157,58 @@ end $$;
 
 -- {"slots","after","busy":[{"id","room"}],"roomEach","watermarks":[{"id","secs"}],"lease"}: claims up to `slots` free rows that
 -- are due. As many active destinations as possible share the slots evenly, each within its room (roomEach, or less: `busy`),
--- oldest due first. At a shop a slot is a SKU, with all its due rows. SKIP LOCKED: rows that another relay has locked do not
--- count. `lease`: p_terms of relay_lease. oldest_due_secs: the destination's next watermark (due.sql). after: where to go on.
+-- oldest due first. At a shop a slot is a SKU, with its due rows. SKIP LOCKED: rows that another relay has locked do not
+-- count. Where nothing can be taken from any of these destinations (at a shop all SKUs may be under way), the round goes on with
+-- those behind them. `lease`: p_terms of relay_lease. oldest_due_secs: the destination's next watermark (due.sql). after: where
+-- to go on.
 create or replace function holdfast.relay_claim(p_call jsonb)
 returns table (id bigint, tenant_id uuid, destination_id uuid, kind text, aggregate_id uuid, attempts int, payload text,
   url text, secrets text[], location_id text, after uuid, oldest_due_secs float8)
-language plpgsql volatile security invoker as $$
+language plpgsql volatile security invoker set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
   v_now constant timestamptz := clock_timestamp();
   v_slots constant int := p_call ->> 'slots';
   v_busy constant uuid[] := array(select b ->> 'id' from jsonb_array_elements(p_call -> 'busy') b);
   v_room constant int[] := array(select b ->> 'room' from jsonb_array_elements(p_call -> 'busy') b);
-  v_full constant uuid[] := array(select b.id from unnest(v_busy, v_room) b(id, room) where b.room <= 0);
   v_marked constant uuid[] := array(select m ->> 'id' from jsonb_array_elements(p_call -> 'watermarks') m);
   v_marks constant timestamptz[] :=
     array(select to_timestamp((m ->> 'secs')::float8) from jsonb_array_elements(p_call -> 'watermarks') m);
-  v_destinations constant uuid[] :=
-    holdfast.relay_due_destinations((p_call ->> 'after')::uuid, v_full, v_slots, v_now, v_marked, v_marks);
-  v_share constant int := v_slots / greatest(cardinality(v_destinations), 1);
-  v_remainder constant int := v_slots % greatest(cardinality(v_destinations), 1);
+  v_passed uuid[] := array(select b.id from unnest(v_busy, v_room) b(id, room) where b.room <= 0);
+  v_after uuid := p_call ->> 'after';
+  v_destinations uuid[];
   v_limited uuid[];
   v_allowed int[];
   v_ids bigint[];
   v_row_destinations uuid[];
   v_row_due timestamptz[];
 begin
-  if cardinality(v_destinations) = 0 then
+  loop
+    v_destinations := holdfast.relay_due_destinations(v_after, v_passed, v_slots, v_now, v_marked, v_marks);
+    exit when cardinality(v_destinations) = 0;
+    select array_agg(a.destination_id), array_agg(a.rows) into v_limited, v_allowed
+    from holdfast.relay_allowance(v_destinations, v_now, (p_call -> 'lease' ->> 'leaseSecs')::float8) a;
+    select array_agg(due.id), array_agg(d.id), array_agg(due.next_attempt_at) into v_ids, v_row_destinations, v_row_due
+    from unnest(v_destinations) with ordinality as d(id, place)
+    join public.destination x on x.id = d.id
+    left join unnest(v_busy, v_room) b(id, room) on b.id = d.id
+    left join unnest(v_limited, v_allowed) a(id, rows) on a.id = d.id
+    left join unnest(v_marked, v_marks) m(id, mark) on m.id = d.id
+    cross join lateral (select least(coalesce(b.room, (p_call ->> 'roomEach')::int),
+                                     v_slots / cardinality(v_destinations)
+                                       + (d.place <= v_slots % cardinality(v_destinations))::int,
+                                     a.rows) as rows) room
+    cross join lateral holdfast.relay_take(x.kind, d.id, coalesce(m.mark, '-infinity'), v_now, room.rows) due;
+    v_after := v_destinations[cardinality(v_destinations)];
+    exit when v_ids is not null;
+    v_passed := v_passed || v_destinations;
+  end loop;
+  if v_ids is null then
     return;
   end if;
-  select array_agg(a.destination_id), array_agg(a.rows) into v_limited, v_allowed
-  from holdfast.relay_allowance(v_destinations, v_now, (p_call -> 'lease' ->> 'leaseSecs')::float8) a;
-  select array_agg(due.id), array_agg(d.id), array_agg(due.next_attempt_at) into v_ids, v_row_destinations, v_row_due
-  from unnest(v_destinations) with ordinality as d(id, place)
-  join public.destination x on x.id = d.id
-  left join unnest(v_busy, v_room) b(id, room) on b.id = d.id
-  left join unnest(v_limited, v_allowed) a(id, rows) on a.id = d.id
-  left join unnest(v_marked, v_marks) m(id, mark) on m.id = d.id
-  cross join lateral (select least(coalesce(b.room, (p_call ->> 'roomEach')::int), v_share + (d.place <= v_remainder)::int,
-                                   a.rows) as rows) room
-  cross join lateral holdfast.relay_take(x.kind, d.id, coalesce(m.mark, '-infinity'), v_now, room.rows) due;
   perform holdfast.relay_pay_pace(v_row_destinations, v_ids, v_now);
   return query
-  select l.*, v_destinations[cardinality(v_destinations)], extract(epoch from f.first)::float8
+  select l.*, v_after, extract(epoch from f.first)::float8
   from holdfast.relay_lease(v_ids, p_call -> 'lease') l
   left join (select t.id, min(t.due) as first from unnest(v_row_destinations, v_row_due) t(id, due) group by 1) f
     on f.id = l.destination_id

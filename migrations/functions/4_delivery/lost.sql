@@ -12,6 +12,8 @@ declare
   v_troubled constant uuid[] := array(select jsonb_array_elements_text(p_call -> 'troubled'));
   v_lost record;
   v_ids bigint[];
+  -- As in relay_take.
+  v_max_rows constant int := 1000;
 begin
   select o.id, o.destination_id, o.aggregate_id, d.kind into v_lost
   from public.outbox o join public.destination d on d.id = o.destination_id
@@ -27,7 +29,7 @@ begin
   end if;
   v_ids := array[v_lost.id];
   if v_lost.kind = 'shopify_inventory' then
-    v_ids := holdfast.relay_rows_of_sku(v_lost.destination_id, v_lost.aggregate_id, v_now, true);
+    v_ids := holdfast.relay_rows_of_sku(v_lost.destination_id, v_lost.aggregate_id, v_max_rows, v_now, true);
   end if;
   return query select l.* from holdfast.relay_lease(v_ids, p_call -> 'lease') l;
 end $$;

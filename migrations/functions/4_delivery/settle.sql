@@ -70,45 +70,68 @@ end $$;
 -- pause that the whole destination asked for. Only the token that holds a row settles it, within its lease: an id that is missing
 -- in the answer was refused. Rows without an id come last: opened, closed, disabled (destinations), woken (other rows).
 create or replace function holdfast.relay_settle(p_call jsonb)
-returns table (id bigint, outcome text) language plpgsql volatile security invoker as $$
+returns table (id bigint, outcome text) language plpgsql volatile security invoker set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
   v_attempts constant holdfast.settled_attempt[] := array(
     select row((a ->> 'id')::bigint, (a ->> 'token')::uuid, a ->> 'outcome', a ->> 'error', (a ->> 'jitter')::float8,
                (a ->> 'retryAfterSecs')::float8, (a ->> 'pauseSecs')::float8)::holdfast.settled_attempt
-    from jsonb_array_elements(p_call -> 'attempts') a);
-  v_now timestamptz;
+    from jsonb_array_elements(p_call -> 'attempts') a order by (a ->> 'id')::bigint);
   v_ids bigint[];
   v_outcomes text[];
+  v_settled holdfast.settled_attempt[];
 begin
-  perform from public.outbox o where o.id in (select a.id from unnest(v_attempts) a) order by o.id for no key update;
-  v_now := clock_timestamp();
-  with settled as (
-    update public.outbox o set lease_token = null, leased_until = null,
-      processed_at = case when a.outcome = 'delivered' then v_now end,
-      dead_lettered_at = case when a.outcome = 'rejected' or (a.outcome = 'failed' and o.attempts >= d.max_attempts)
-        then v_now end,
-      last_error = coalesce(a.error, o.last_error),
-      next_attempt_at = case a.outcome
-        when 'failed' then v_now + make_interval(secs => holdfast.retry_delay_secs(o.attempts,
-          (p_call ->> 'unitSecs')::float8, a.jitter, a.retry_after_secs))
-        else v_now end
-    from unnest(v_attempts) a, public.destination d
-    where o.id = a.id and d.id = o.destination_id and o.lease_token = a.token and o.leased_until > v_now
-      and holdfast.is_pending(o)
-    returning o.id, case when o.dead_lettered_at is not null then 'dead' else a.outcome end as outcome)
-  select array_agg(s.id), array_agg(s.outcome) into v_ids, v_outcomes from settled s;
+  -- LATERAL: each attempt finds its row by key, however few rows the planner expects. It would compare every attempt with each.
+  perform from unnest(v_attempts) a
+  cross join lateral (select from public.outbox o where o.id = a.id for no key update) o;
+  select array_agg(s.id), array_agg(s.outcome), array_agg(s.attempt) into v_ids, v_outcomes, v_settled
+  from holdfast.relay_end_leases(v_attempts, clock_timestamp(), (p_call ->> 'unitSecs')::float8) s;
   if v_ids is null then
     return;
   end if;
   return query select s.id, s.outcome from unnest(v_ids, v_outcomes) s(id, outcome);
-  return query select null::bigint, h.told
-  from holdfast.relay_note_attempts(array(select a from unnest(v_attempts) a where a.id = any (v_ids)),
-                                    p_call -> 'breaker') h(told);
+  return query select null::bigint, h.told from holdfast.relay_note_attempts(v_settled, p_call -> 'breaker') h(told);
   if holdfast.wake_behind(v_ids) then
     return query select null::bigint, 'woken';
   end if;
   perform holdfast.tally(array(select a from unnest(v_attempts) a where a.id = any (v_ids)));
+end $$;
+
+-- Ends the leases of the rows of these attempts, which the caller has locked, and returns what was settled. A row that failed
+-- while a person put earlier ones before it in its ordered queue waits behind them.
+create or replace function holdfast.relay_end_leases(p_attempts holdfast.settled_attempt[], p_now timestamptz,
+  p_unit_secs float8) returns table (id bigint, outcome text, attempt holdfast.settled_attempt)
+language plpgsql volatile security invoker set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+  return query
+  update public.outbox o set lease_token = null, leased_until = null,
+    processed_at = case when a.outcome = 'delivered' then p_now end,
+    dead_lettered_at = case when a.dies then p_now end,
+    last_error = coalesce(a.error, o.last_error),
+    wait_checked = o.wait_checked and not a.waits,
+    next_attempt_at = case
+      when a.waits then 'infinity'
+      when a.outcome = 'failed' then p_now + make_interval(secs => holdfast.retry_delay_secs(o.attempts, p_unit_secs, a.jitter,
+        a.retry_after_secs))
+      else p_now end
+  from (select a.*, a as attempt, r.place, r.dies,
+               r.ordered and a.outcome = 'failed' and not r.dies and coalesce(
+                 (select true from public.outbox h
+                  where h.keyed and h.destination_id = r.destination_id and h.aggregate_id = r.aggregate_id
+                    and h.sequence < r.sequence and holdfast.is_pending(h) limit 1), false) as waits
+        from unnest(p_attempts) a
+        cross join lateral (
+          select r.ctid as place, r.destination_id, r.aggregate_id, r.sequence, d.ordered,
+                 a.outcome = 'rejected' or (a.outcome = 'failed' and r.attempts >= d.max_attempts) as dies
+          from public.outbox r
+          cross join lateral (select d.ordered, d.max_attempts from public.destination d where d.id = r.destination_id offset 0) d
+          -- None of these finds a row by another index than that of its key.
+          where r.id = a.id and r.lease_token is not distinct from a.token
+            and coalesce(r.leased_until, '-infinity') > p_now and holdfast.outbox_state(r) = 'pending'
+          offset 0) r) a
+  where o.ctid = a.place
+  returning o.id, case when a.dies then 'dead' else a.outcome end, a.attempt;
 end $$;
 
 -- Notes settled attempts in the health of their destinations. Returns what became of these: disabled, opened, closed.
@@ -124,7 +147,8 @@ begin
       count(*) filter (where a.outcome = 'failed' and a.pause_secs is null)::int as failed,
       count(*) filter (where a.outcome = 'failed' and a.pause_secs is null and o.attempts = 1)::int as first_failed,
       bool_or(a.outcome = 'gone') as gone, max(a.error) as error, max(a.pause_secs) as pause_secs
-    from unnest(p_attempts) a join public.outbox o on o.id = a.id
+    from unnest(p_attempts) a
+    cross join lateral (select r.destination_id, r.attempts from public.outbox r where r.id = a.id offset 0) o
     group by 1 order by 1
   loop
     if v_totals.gone and holdfast.disable_destination(v_totals.destination_id, 'answered 410 Gone') then

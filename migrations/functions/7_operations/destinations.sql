@@ -3,10 +3,11 @@
 create or replace function holdfast.destination_document(p_tenant uuid, p_id uuid) returns text
 language sql stable as $$
   select format('{"id":"%s","name":%s,"kind":"%s","url":%s,"eventTypes":%s,"customerId":%s,"ordered":%s,"maxAttempts":%s,'
-                '"maxPerSecond":%s,"locationId":%s,"state":"%s","createdAt":"%s"}',
+                '"maxPerSecond":%s,"locationId":%s,"state":"%s","rearranging":%s,"createdAt":"%s"}',
     d.id, holdfast.quote(d.name), d.kind, holdfast.quote(d.url), to_json(d.event_types)::text,
     holdfast.quote(d.customer_id::text), d.ordered::text, d.max_attempts, coalesce(d.max_per_second::text, 'null'),
-    holdfast.quote(d.location_id), d.state, holdfast.rfc3339(d.created_at))
+    holdfast.quote(d.location_id), d.state,
+    (select count(*) > 0 from public.rearrangement r where r.destination_id = d.id)::text, holdfast.rfc3339(d.created_at))
   from public.destination d where d.tenant_id = p_tenant and d.id = p_id
 $$;
 
@@ -84,6 +85,8 @@ declare
   v_old public.destination;
   v_new public.destination;
   v_refused holdfast.outcome;
+  -- A small backlog; the relay does the rest.
+  v_rearranged_at_once constant int := 1000;
 begin
   select * into v_old from public.destination d where d.tenant_id = v_tenant and d.id = v_id for no key update;
   if not found then
@@ -111,7 +114,7 @@ begin
     insert into public.destination_secret (tenant_id, destination_id, secret) values (v_tenant, v_id, v_secret);
   end if;
   if v_new.ordered <> v_old.ordered then
-    perform holdfast.requeue_in_order(v_id, v_new.ordered);
+    perform holdfast.begin_rearrangement(v_tenant, v_id, v_rearranged_at_once);
   end if;
   if v_fields ->> 'state' = 'active' or v_new.url <> v_old.url then
     perform holdfast.try_at_once(v_id, v_old.state = 'disabled');

@@ -82,18 +82,22 @@ begin
 end $$;
 
 -- Makes dead or delivered rows, which the caller has locked in the order of their ids, pending and due now, with all their
--- attempts. At an ordered destination they take their old place: rows behind them wait again, unless they are leased.
+-- attempts. At an ordered destination they take their old place: the row that was the head waits again, unless it is leased.
 create or replace function holdfast.back_to_pending(p_ids bigint[]) returns void
 language plpgsql volatile security invoker as $$
+declare
+  v_heads bigint[];
+  v_queues record;
 begin
+  v_queues := holdfast.queues_of(p_ids);
+  v_heads := holdfast.heads_of(v_queues.destinations, v_queues.aggregates);
   update public.outbox o set attempts = 0, requeues = o.requeues + 1, processed_at = null, dead_lettered_at = null,
-    next_attempt_at = case when d.ordered then 'infinity' else clock_timestamp() end, keyed = d.keyed
-  from public.destination d
-  where o.id = any (p_ids) and d.tenant_id = o.tenant_id and d.id = o.destination_id;
-  perform holdfast.head_only(q.destination_id, q.aggregate_id)
-  from (select distinct o.destination_id, o.aggregate_id
-        from public.outbox o join public.destination d on d.tenant_id = o.tenant_id and d.id = o.destination_id
-        where o.id = any (p_ids) and d.ordered) q;
+    wait_checked = false, keyed = (select d.keyed from public.destination d where d.id = o.destination_id),
+    next_attempt_at = case when (select d.ordered from public.destination d where d.id = o.destination_id)
+                      then 'infinity' else clock_timestamp() end
+  where o.id = any (p_ids);
+  perform holdfast.make_wait(v_heads);
+  perform holdfast.wake_next(v_queues.destinations, v_queues.aggregates);
 end $$;
 
 -- {"tenantId","userId","actor","id"}: sends one row again.
@@ -120,34 +124,147 @@ begin
   return holdfast.success(200, format('{"id":"%s","state":"pending","attempts":0}', v_id));
 end $$;
 
--- {"tenantId","userId","actor","filter","limit"}: sends again the newest `limit` rows that a filter finds, whose state must be
--- dead or delivered. The caller repeats it until it answers 0.
+-- The tenant's pending rows, or those of the filter's destination, in the order of their index: found however much is settled.
+-- p_after: the last row seen.
+create or replace function holdfast.pending_rows(p_tenant uuid, p_filter jsonb, p_after bigint, p_limit int)
+returns setof public.outbox language plpgsql stable security invoker as $$
+declare
+  v_after public.outbox;
+  v_left int := p_limit;
+  v_destination uuid;
+  v_found int;
+begin
+  select * into v_after from public.outbox o where o.tenant_id = p_tenant and o.id = p_after;
+  for v_destination in
+    select d.id from public.destination d
+    where d.tenant_id = p_tenant and d.id = coalesce((p_filter ->> 'destination')::uuid, d.id)
+      and (p_after is null or d.id >= v_after.destination_id)
+    order by d.id
+  loop
+    return query
+    select o.* from public.outbox o
+    where o.destination_id = v_destination and holdfast.is_pending(o)
+      and (p_after is null or v_destination > v_after.destination_id
+           or (o.next_attempt_at, o.id) > (v_after.next_attempt_at, p_after))
+    order by o.next_attempt_at, o.id limit v_left;
+    get diagnostics v_found = row_count;
+    v_left := v_left - v_found;
+    exit when v_left = 0;
+  end loop;
+end $$;
+
+-- The rows that a change by filter takes next: looks at up to p_look of the tenant's rows that are in the filter's state, in the
+-- order of their list (pending ones: of pending_rows) and from p_after on (an id), and takes up to p_most of those that fit the
+-- filter. next: the row to go on after, null at the end.
+create or replace function holdfast.outbox_batch(p_tenant uuid, p_filter jsonb, p_after bigint, p_look int, p_most int,
+  out ids bigint[], out next bigint) language plpgsql stable security invoker as $$
+declare
+  v_destination constant uuid := p_filter ->> 'destination';
+  v_type constant text := p_filter ->> 'type';
+  v_from constant timestamptz := coalesce((p_filter ->> 'from')::timestamptz, '-infinity');
+  v_to constant timestamptz := coalesce((p_filter ->> 'to')::timestamptz, 'infinity');
+  v_after_at constant timestamptz := (select o.created_at from public.outbox o where o.tenant_id = p_tenant and o.id = p_after);
+  v_looked bigint[];
+  v_fit boolean[];
+  v_last int;
+begin
+  if p_filter ->> 'state' = 'pending' then
+    select array_agg(o.id order by o.ordinality),
+           array_agg((v_type is null or o.event_type = v_type) and o.created_at >= v_from and o.created_at < v_to
+                     order by o.ordinality)
+    into v_looked, v_fit
+    from holdfast.pending_rows(p_tenant, p_filter, p_after, p_look) with ordinality o;
+  else
+    select array_agg(o.id order by o.ordinality),
+           array_agg(o.destination_id is not null and (v_type is null or o.event_type = v_type)
+                     and (v_destination is null or o.destination_id = v_destination) order by o.ordinality)
+    into v_looked, v_fit
+    from holdfast.outbox_rows(p_tenant, p_filter - array['destination', 'type'], v_after_at, p_after, p_look)
+      with ordinality o;
+  end if;
+  select array_agg(x.id), max(x.place) into ids, v_last
+  from (select l.id, l.place from unnest(v_looked, v_fit) with ordinality as l(id, fits, place)
+        where l.fits order by l.place limit p_most) x;
+  -- Where the batch is full, what was looked at behind it is looked at again.
+  if cardinality(ids) < p_most or ids is null then
+    v_last := cardinality(v_looked);
+  end if;
+  if cardinality(v_looked) = p_look or v_last < cardinality(v_looked) then
+    next := v_looked[v_last];
+  end if;
+end $$;
+
+-- {"tenantId","userId","actor","filter","after","look","most"}: sends again the next rows that a filter finds, whose state must be
+-- dead or delivered. `next` in the answer is where the next call goes on.
 create or replace function holdfast.requeue_many(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
   v_filter constant jsonb := p_call -> 'filter';
-  v_limit constant int := p_call ->> 'limit';
   v_tenant constant uuid := p_call ->> 'tenantId';
   v_state constant text := v_filter ->> 'state';
+  v_batch record;
   v_ids bigint[];
 begin
   if v_state not in ('dead', 'delivered') then
     return holdfast.refusal(409, 'outbox_state', 'Only dead or delivered events can be sent again.',
       format('"state":"%s"', v_state));
+  elsif holdfast.unknown_event(v_tenant, p_call ->> 'after') then
+    return holdfast.does_not_fit('/after', 'must be the id of an event');
   end if;
-  v_ids := array(select o.id from holdfast.outbox_rows(v_tenant, v_filter, null, null, v_limit) o
-                 where o.destination_id is not null);
+  v_batch := holdfast.outbox_batch(v_tenant, v_filter, (p_call ->> 'after')::bigint, (p_call ->> 'look')::int,
+                                   (p_call ->> 'most')::int);
   v_ids := array(
     select o.id from public.outbox o
-    where o.id = any (v_ids) and o.tenant_id = v_tenant
+    where o.id = any (v_batch.ids) and o.tenant_id = v_tenant
       and case v_state when 'dead' then o.dead_lettered_at else o.processed_at end is not null
     order by o.id for no key update);
   perform holdfast.back_to_pending(v_ids);
-  insert into public.outbox_audit (tenant_id, actor, app_user_id, action, outbox_id, destination_id, details)
-  select v_tenant, p_call ->> 'actor', (p_call ->> 'userId')::uuid, 'requeued', o.id, o.destination_id,
-         jsonb_build_object('state', v_state, 'filter', v_filter)
-  from public.outbox o where o.id = any (v_ids);
-  return holdfast.success(200, format('{"requeued":%s}', cardinality(v_ids)));
+  perform holdfast.audit_rows(p_call, 'requeued', v_ids);
+  return holdfast.success(200, format('{"requeued":%s,"next":%s}', cardinality(v_ids), holdfast.quote(v_batch.next::text)));
+end $$;
+
+-- {"tenantId","userId","actor","filter","after","look","most","reason"}: discards the next rows that a filter finds, whose state
+-- must be dead or pending, in the same steps.
+create or replace function holdfast.discard_many(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_filter constant jsonb := p_call -> 'filter';
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_state constant text := v_filter ->> 'state';
+  v_batch record;
+  v_ids bigint[];
+begin
+  if v_state not in ('dead', 'pending') then
+    return holdfast.refusal(409, 'outbox_state', 'Only dead or pending events can be set aside.',
+      format('"state":"%s"', v_state));
+  elsif holdfast.unknown_event(v_tenant, p_call ->> 'after') then
+    return holdfast.does_not_fit('/after', 'must be the id of an event');
+  end if;
+  v_batch := holdfast.outbox_batch(v_tenant, v_filter, (p_call ->> 'after')::bigint, (p_call ->> 'look')::int,
+                                   (p_call ->> 'most')::int);
+  v_ids := array(
+    select o.id from public.outbox o
+    where o.id = any (v_batch.ids) and o.tenant_id = v_tenant and holdfast.outbox_state(o) = v_state
+    order by o.id for no key update);
+  perform holdfast.set_aside(v_ids, p_call ->> 'reason');
+  perform holdfast.audit_rows(p_call, 'discarded', v_ids);
+  return holdfast.success(200, format('{"discarded":%s,"next":%s}', cardinality(v_ids), holdfast.quote(v_batch.next::text)));
+end $$;
+
+-- Whether a batch would go on after an event that the tenant does not have.
+create or replace function holdfast.unknown_event(p_tenant uuid, p_id text) returns boolean
+language sql stable as $$
+  select p_id is not null and not exists (select from public.outbox o where o.tenant_id = p_tenant and o.id = p_id::bigint)
+$$;
+
+-- Discards pending or dead rows, which the caller has locked in the order of their ids; those behind them are woken.
+create or replace function holdfast.set_aside(p_ids bigint[], p_reason text) returns void
+language plpgsql volatile security invoker as $$
+begin
+  update public.outbox o set discarded_at = clock_timestamp(), discard_reason = p_reason, dead_lettered_at = null,
+    lease_token = null, leased_until = null
+  where o.id = any (p_ids);
+  perform holdfast.wake_behind(p_ids);
 end $$;
 
 -- {"tenantId","userId","actor","id","reason"}: discards a pending or dead row. The result of an attempt in flight is refused.
@@ -167,12 +284,7 @@ begin
       format('This event is %s; only a dead or a pending one can be set aside.', holdfast.outbox_state(v_row)),
       format('"state":"%s"', holdfast.outbox_state(v_row)));
   end if;
-  update public.outbox o set discarded_at = clock_timestamp(), discard_reason = v_reason, dead_lettered_at = null,
-    lease_token = null, leased_until = null
-  where o.id = v_id;
-  if v_row.keyed then
-    perform holdfast.wake_next(array[v_row.destination_id], array[v_row.aggregate_id]);
-  end if;
+  perform holdfast.set_aside(array[v_id], v_reason);
   perform holdfast.audit(p_call, 'discarded', v_id, v_row.destination_id, jsonb_build_object('reason', v_reason));
   return holdfast.success(200, format('{"id":"%s","state":"discarded","reason":%s}', v_id, holdfast.quote(v_reason)));
 end $$;
@@ -184,36 +296,60 @@ create or replace function holdfast.audit(p_call jsonb, p_action text, p_outbox 
           p_destination, p_details)
 $$;
 
+-- One audit line for each of these rows, with the call's filter and reason.
+create or replace function holdfast.audit_rows(p_call jsonb, p_action text, p_ids bigint[]) returns void
+language sql volatile as $$
+  insert into public.outbox_audit (tenant_id, actor, app_user_id, action, outbox_id, destination_id, details)
+  select o.tenant_id, p_call ->> 'actor', (p_call ->> 'userId')::uuid, p_action, o.id, o.destination_id,
+         jsonb_strip_nulls(jsonb_build_object('filter', p_call -> 'filter', 'reason', p_call -> 'reason'))
+  from public.outbox o where o.id = any (p_ids)
+$$;
+
+-- {"most"}: what waits, and what died, at each of the tenant's destinations. Counts up to `most` rows of each kind in all, in
+-- even parts; "exact" tells whether that was all. The age is that of the oldest row counted.
 create or replace function holdfast.outbox_health(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
   v_tenant constant uuid := p_read ->> 'tenantId';
   v_now constant timestamptz := clock_timestamp();
+  v_busy bigint;
+  v_most bigint;
   v_document text;
 begin
   if not holdfast.is_user(p_read) then
     return holdfast.decided('unknown_user');
   end if;
-  select format('{"backlog":%s,"oldestPendingAgeSeconds":%s,"deadLetters":%s,"destinations":[%s]}',
-    coalesce(sum(q.backlog), 0), coalesce(max(q.age_secs)::text, 'null'), coalesce(sum(q.dead), 0),
-    string_agg(format('{"id":"%s","name":%s,"kind":"%s","state":"%s","backlog":%s,"oldestPendingAgeSeconds":%s,'
+  select count(*) filter (where (select true from public.outbox o
+                                 where o.destination_id = d.id and holdfast.is_pending(o) limit 1)
+                             or (select true from public.outbox o
+                                 where o.destination_id = d.id and o.dead_lettered_at is not null limit 1))
+  into v_busy from public.destination d where d.tenant_id = v_tenant;
+  v_most := greatest((p_read ->> 'most')::bigint / greatest(v_busy, 1), 1);
+  select format('{"backlog":%s,"exact":%s,"oldestPendingAgeSeconds":%s,"deadLetters":%s,"destinations":[%s]}',
+    coalesce(sum(q.backlog), 0), coalesce(bool_and(q.exact), true)::text, coalesce(max(q.age_secs)::text, 'null'),
+    coalesce(sum(q.dead), 0),
+    string_agg(format('{"id":"%s","name":%s,"kind":"%s","state":"%s","backlog":%s,"exact":%s,"oldestPendingAgeSeconds":%s,'
                       '"deadLetters":%s,"consecutiveFailures":%s,"breakerOpenUntil":%s,"lastError":%s,'
                       '"lastSuccessAt":%s,"lastFailureAt":%s}',
-        q.id, holdfast.quote(q.name), q.kind, q.state, q.backlog, coalesce(q.age_secs::text, 'null'), q.dead,
+        q.id, holdfast.quote(q.name), q.kind, q.state, q.backlog, q.exact::text, coalesce(q.age_secs::text, 'null'), q.dead,
         coalesce(q.failures, 0), holdfast.quote(holdfast.rfc3339(q.open_until)), holdfast.quote(q.last_error),
         holdfast.quote(holdfast.rfc3339(q.last_success_at)), holdfast.quote(holdfast.rfc3339(q.last_failure_at))),
       ',' order by q.created_at desc, q.id))
   into v_document
   from (
-    select d.id, d.name, d.kind, d.state, d.created_at, p.backlog, p.age_secs, x.dead, h.*
+    select d.id, d.name, d.kind, d.state, d.created_at, least(p.seen, v_most) as backlog, p.age_secs,
+           least(x.seen, v_most) as dead, p.seen <= v_most and x.seen <= v_most as exact, h.*
     from public.destination d
     cross join lateral (
-      select count(*) as backlog, round(extract(epoch from v_now - min(o.created_at))::numeric, 3) as age_secs
-      from public.outbox o where o.destination_id = d.id
-        and holdfast.is_pending(o)) p
-    left join (select o.destination_id, count(*) as dead from public.outbox o
-               where o.tenant_id = v_tenant and o.dead_lettered_at is not null group by 1) s on s.destination_id = d.id
-    cross join lateral (select coalesce(s.dead, 0) as dead) x
+      select count(*) as seen, round(extract(epoch from v_now - min(w.created_at))::numeric, 3) as age_secs
+      from (select o.created_at from public.outbox o
+            where o.destination_id = d.id and holdfast.is_pending(o)
+            order by o.next_attempt_at, o.id limit v_most + 1) w) p
+    cross join lateral (
+      select count(*) as seen
+      from (select from public.outbox o
+            where o.destination_id = d.id and o.dead_lettered_at is not null
+            order by o.created_at, o.id limit v_most + 1) w) x
     left join lateral (select g.failures, g.open_until, g.last_error, g.last_success_at, g.last_failure_at
                        from public.destination_health g where g.destination_id = d.id) h on true
     where d.tenant_id = v_tenant) q;

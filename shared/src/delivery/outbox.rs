@@ -153,21 +153,63 @@ pub async fn facts(db: &Db, ids: &[i64]) -> Result<HashMap<i64, Option<String>>,
     Ok(facts.collect::<Result<_, sqlx::Error>>()?)
 }
 
-/// Makes heads of ordered queues due that no settlement woke, in the `steps` queues after the given one. Returns the last
-/// queue visited (`None` at the end of all queues) and how many heads were woken.
-pub async fn sweep_order(
-    db: &Db,
-    (destination, aggregate): (Uuid, Uuid),
-    steps: u32,
-) -> Result<(Option<(Uuid, Uuid)>, i32), DbError> {
-    let argument = json!({"destinationId": destination, "aggregateId": aggregate, "steps": steps});
-    let row = db.call_one(&Statement::new("holdfast.relay_sweep_order", argument)).await?;
-    let (destination, aggregate): (Option<Uuid>, Option<Uuid>) =
-        (row.try_get("destination_id")?, row.try_get("aggregate_id")?);
-    Ok((destination.zip(aggregate), row.try_get("woken")?))
+/// A queue of an ordered destination: one aggregate's events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrderedQueue {
+    /// The destination.
+    pub destination_id: Uuid,
+    /// The aggregate.
+    pub aggregate_id: Uuid,
 }
 
-/// Due rows, counted up to `most`, and the age of the oldest of them in seconds.
+/// The result of [`check_waiting`].
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedQueues {
+    /// Where to go on: the last queue visited, or the beginning after the end of all queues.
+    pub last: OrderedQueue,
+    /// Heads that became due.
+    pub woken: i32,
+    /// Whether there is more to check at once.
+    pub more: bool,
+}
+
+/// Makes heads of ordered queues due that no settlement woke: visits up to `most` queues after the given one in which a row's
+/// wait is not checked yet, and checks up to `most` rows.
+pub async fn check_waiting(db: &Db, after: OrderedQueue, most: u32) -> Result<CheckedQueues, DbError> {
+    let argument =
+        json!({"destinationId": after.destination_id, "aggregateId": after.aggregate_id, "most": most});
+    let row = db.call_one(&Statement::new("holdfast.relay_check_waiting", argument)).await?;
+    let last: Option<(Uuid, Uuid)> =
+        Option::zip(row.try_get("destination_id")?, row.try_get("aggregate_id")?);
+    let last = last.map_or_else(OrderedQueue::default, |(destination_id, aggregate_id)| OrderedQueue {
+        destination_id,
+        aggregate_id,
+    });
+    Ok(CheckedQueues { last, woken: row.try_get("woken")?, more: row.try_get("more")? })
+}
+
+/// How far [`rearrange`] has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rearranged {
+    /// There is nothing to do, or transactions must end first.
+    Nothing,
+    /// There is more to do at once.
+    More,
+    /// A destination's rows stand in their places and can be claimed.
+    Done,
+}
+
+/// Puts up to `most` rows of one destination in their places after its `ordered` was switched.
+pub async fn rearrange(db: &Db, most: u32) -> Result<Rearranged, DbError> {
+    let row = db.call_one(&Statement::new("holdfast.relay_rearrange", json!({"most": most}))).await?;
+    Ok(match row.try_get::<Option<&str>, _>("step")? {
+        Some("more") => Rearranged::More,
+        Some("done") => Rearranged::Done,
+        _ => Rearranged::Nothing,
+    })
+}
+
+/// Due rows and the age of the oldest of them in seconds; `most` destinations and rows are looked at in all.
 pub async fn backlog(db: &Db, most: u32) -> Result<(i64, f64), DbError> {
     let row = db.call_one(&Statement::new("holdfast.relay_backlog", json!({"most": most}))).await?;
     Ok((row.try_get("due")?, row.try_get("oldest_age_secs")?))

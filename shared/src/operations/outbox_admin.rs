@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::db::call::Statement;
 use crate::http::fields::{Fields, uuid};
+use crate::http::json::BodyError;
 use crate::http::problem::Problem;
 use crate::http::query::{Parameters, Query};
 use crate::http::route::outbox_id;
@@ -16,8 +17,12 @@ use crate::idempotency::endpoint::Parsed;
 
 /// States of an event at one destination, as people see them.
 pub const STATES: [&str; 4] = ["pending", "dead", "delivered", "discarded"];
-/// Most rows of one requeue by filter: some seconds of work within a request's time.
-const REQUEUE_MAX: u32 = 20_000;
+/// Most rows that one call of a change by filter changes: about a second's work, at ordered destinations too.
+const BATCH_MAX: u32 = 2_000;
+/// Most rows that it looks at, so that a filter that fits few rows of many ends in time as well.
+const LOOK_MAX: u32 = 10_000;
+/// Most rows that `GET /admin/health` counts of each kind.
+const HEALTH_MAX: u32 = 20_000;
 const REASON_MAX_CHARS: usize = 2_000;
 /// 0001-01-01: PostgreSQL writes earlier years in another form (BC).
 const YEAR_ONE_SECS: i64 = -62_135_596_800;
@@ -43,9 +48,9 @@ pub fn event(id: i64) -> Query {
     Query::new("holdfast.read_outbox", json!({"id": id}))
 }
 
-/// Pending rows, age of the oldest and dead letters, in all and per destination.
+/// Pending rows, age of the oldest and dead letters, in all and per destination, counted up to a bound.
 pub fn health() -> Query {
-    Query::new("holdfast.outbox_health", json!({}))
+    Query::new("holdfast.outbox_health", json!({"most": HEALTH_MAX}))
 }
 
 pub(super) fn is_type(text: &str) -> bool {
@@ -60,28 +65,77 @@ pub(super) fn instant(text: &str) -> Option<String> {
     (at.as_second() >= YEAR_ONE_SECS).then(|| at.to_string())
 }
 
-/// Reads the body of a requeue by filter, `{"state"?,"destination"?,"type"?,"from"?,"to"?}`; without `state`: dead letters.
-pub fn read_filter(body: &Value) -> Parsed<Value> {
+/// Which events a change by filter is about, and where it goes on.
+#[derive(Debug, PartialEq)]
+pub struct Batch {
+    /// `state`, `destination`, `type`, `from`, `to`.
+    filter: Value,
+    /// `next` of the call before: the id of an event.
+    after: Option<String>,
+}
+
+impl Batch {
+    fn argument(&self) -> Value {
+        json!({"filter": self.filter, "after": self.after, "look": LOOK_MAX, "most": BATCH_MAX})
+    }
+}
+
+/// Reads the body of a requeue by filter, `{"state"?,"destination"?,"type"?,"from"?,"to"?,"after"?}`; without `state`: dead
+/// letters.
+pub fn read_requeue(body: &Value) -> Parsed<Batch> {
     let mut errors = Vec::new();
-    let mut filter = json!({"state": "dead"});
+    let batch = Fields::open(body, "", &mut errors).map(|mut fields| {
+        let batch = read_batch(&mut fields, &mut errors);
+        fields.finish(&mut errors);
+        batch
+    });
+    batch.filter(|_| errors.is_empty()).ok_or(errors)
+}
+
+/// Reads the body of a discard by filter: as [`read_requeue`], and `reason`.
+pub fn read_discard(body: &Value) -> Parsed<(Batch, String)> {
+    let mut errors = Vec::new();
+    let mut read = None;
     if let Some(mut fields) = Fields::open(body, "", &mut errors) {
-        let mut text = |name: &'static str, message: &str, read: &dyn Fn(&str) -> Option<String>| {
-            let Some(value) = fields.optional(name).filter(|value| !value.is_null()) else { return };
-            match value.as_str().and_then(read) {
-                Some(value) => filter[name] = value.into(),
-                None => fields.wrong(name, message, &mut errors),
-            }
-        };
-        text("state", "must be pending, dead, delivered or discarded", &|text| {
-            STATES.contains(&text).then(|| text.to_owned())
-        });
-        text("destination", "must be a UUID", &|text| uuid(text).map(|id| id.to_string()));
-        text("type", "must be the name of an event type", &|text| is_type(text).then(|| text.to_owned()));
-        text("from", "must be a time, RFC 3339", &|text| instant(text));
-        text("to", "must be a time, RFC 3339", &|text| instant(text));
+        let batch = read_batch(&mut fields, &mut errors);
+        read = required_reason(&mut fields, &mut errors).map(|reason| (batch, reason));
         fields.finish(&mut errors);
     }
-    if errors.is_empty() { Ok(filter) } else { Err(errors) }
+    read.filter(|_| errors.is_empty()).ok_or(errors)
+}
+
+fn read_batch(fields: &mut Fields<'_>, errors: &mut Vec<BodyError>) -> Batch {
+    let mut filter = json!({"state": "dead"});
+    let mut after = json!({});
+    let mut text =
+        |into: &mut Value, name: &'static str, message: &str, read: &dyn Fn(&str) -> Option<String>| {
+            let Some(value) = fields.optional(name).filter(|value| !value.is_null()) else { return };
+            match value.as_str().and_then(read) {
+                Some(value) => into[name] = value.into(),
+                None => fields.wrong(name, message, errors),
+            }
+        };
+    text(&mut filter, "state", "must be pending, dead, delivered or discarded", &|text| {
+        STATES.contains(&text).then(|| text.to_owned())
+    });
+    text(&mut filter, "destination", "must be a UUID", &|text| uuid(text).map(|id| id.to_string()));
+    text(&mut filter, "type", "must be the name of an event type", &|text| {
+        is_type(text).then(|| text.to_owned())
+    });
+    text(&mut filter, "from", "must be a time, RFC 3339", &|text| instant(text));
+    text(&mut filter, "to", "must be a time, RFC 3339", &|text| instant(text));
+    text(&mut after, "after", "must be the id of an event", &|text| outbox_id(text).map(|id| id.to_string()));
+    Batch { filter, after: after["after"].as_str().map(str::to_owned) }
+}
+
+fn required_reason(fields: &mut Fields<'_>, errors: &mut Vec<BodyError>) -> Option<String> {
+    let value = fields.required("reason", errors)?;
+    let reason = value.as_str().filter(|text| !text.trim().is_empty());
+    let reason = reason.filter(|text| text.chars().count() <= REASON_MAX_CHARS).map(str::to_owned);
+    if reason.is_none() {
+        fields.wrong("reason", format!("must be a string of 1 to {REASON_MAX_CHARS} characters"), errors);
+    }
+    reason
 }
 
 /// Reads the body of a discard, `{"reason"}`: 1 … 2,000 characters.
@@ -89,19 +143,10 @@ pub fn read_reason(body: &Value) -> Parsed<String> {
     let mut errors = Vec::new();
     let mut reason = None;
     if let Some(mut fields) = Fields::open(body, "", &mut errors) {
-        if let Some(value) = fields.required("reason", &mut errors) {
-            reason = value.as_str().filter(|text| !text.trim().is_empty());
-            if reason.is_none_or(|text| text.chars().count() > REASON_MAX_CHARS) {
-                let message = format!("must be a string of 1 to {REASON_MAX_CHARS} characters");
-                fields.wrong("reason", message, &mut errors);
-            }
-        }
+        reason = required_reason(&mut fields, &mut errors);
         fields.finish(&mut errors);
     }
-    match reason {
-        Some(reason) if errors.is_empty() => Ok(reason.to_owned()),
-        _ => Err(errors),
-    }
+    reason.filter(|_| errors.is_empty()).ok_or(errors)
 }
 
 /// Makes one dead or delivered event due again, with all its attempts: 200; 404; 409 `outbox_state`.
@@ -109,9 +154,14 @@ pub fn requeue(id: i64) -> Statement {
     Statement::new("holdfast.requeue_one", json!({"id": id}))
 }
 
-/// Makes all events of a filter due again: 200 `{"requeued":n}`; 409 `outbox_state`.
-pub fn requeue_all(filter: &Value) -> Statement {
-    Statement::new("holdfast.requeue_many", json!({"filter": filter, "limit": REQUEUE_MAX}))
+/// Makes the next events of a filter due again: 200 `{"requeued":n,"next":…|null}`; 409 `outbox_state`.
+pub fn requeue_next(batch: &Batch) -> Statement {
+    Statement::new("holdfast.requeue_many", batch.argument())
+}
+
+/// Ends the next events of a filter without delivery: 200 `{"discarded":n,"next":…|null}`; 409 `outbox_state`.
+pub fn discard_next(batch: &Batch, reason: &str) -> Statement {
+    Statement::new("holdfast.discard_many", batch.argument()).with("reason", reason)
 }
 
 /// Ends one pending or dead event without delivery, though an attempt under way may still arrive: 200; 404; 409

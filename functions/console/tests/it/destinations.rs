@@ -1,10 +1,15 @@
 //! Creating and changing destinations.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms, Rearranged};
 use testing::Seed;
 use uuid::Uuid;
 
 use crate::Desk;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn webhook(url: &str) -> Value {
     json!({"name": "EDI \"gateway\"", "kind": "webhook", "url": url, "eventTypes": ["order.saved", "*"]})
@@ -283,4 +288,50 @@ async fn at_an_ordered_destination_only_the_head_of_each_aggregate_is_due() {
     assert_eq!(desk.shop.db.count(&format!("{due} and discarded_at is null")).await, 1);
     assert_eq!(desk.patch(&path, &json!({"ordered": false})).await.status, 200);
     assert_eq!(desk.shop.db.count(due).await, 6);
+}
+
+#[tokio::test]
+async fn ordered_is_switched_with_a_large_backlog_and_the_relay_puts_it_in_order_in_steps() {
+    let desk = Desk::open().await;
+    let id = desk.webhook().await;
+    let (db, path) = (&desk.shop.db, format!("/admin/destinations/{id}"));
+    db.execute("analyze outbox").await;
+    db.emit(&desk.shop.tenant, 3_000).await;
+    // An event whose transaction still knows the destination as it was.
+    let late = db
+        .hold(format!(
+            "with bumped as (update tenant set event_sequence = event_sequence + 1 where id = '{0}' returning event_sequence as n)
+             select holdfast.emit('{0}', array[row('inbox.exception', 'tenant', '{0}', n, null, '{{}}')::holdfast.event]) from bumped",
+            desk.shop.tenant.id
+        ))
+        .await;
+    let switched = desk.patch(&path, &json!({"ordered": true})).await.json();
+    assert_eq!((&switched["ordered"], &switched["rearranging"]), (&json!(true), &json!(true)));
+    let worker = db.worker();
+    let claim = async || {
+        let terms = LeaseTerms { lease: SECOND * 30, retry_unit: SECOND, jitter: 1.0 };
+        let request =
+            ClaimRequest { slots: 20, after: Uuid::nil(), busy: &[], room_each: 20, watermarks: &[], terms };
+        outbox::claim(&worker, &request).await.unwrap().0.iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    let mut steps = 0;
+    while outbox::rearrange(&worker, 1_000).await.unwrap() == Rearranged::More {
+        assert_eq!(claim().await, [0; 0], "nothing goes out in the wrong order meanwhile");
+        steps += 1;
+    }
+    assert!((1..=3).contains(&steps), "{steps}");
+    assert_eq!(
+        desk.read("/admin/destinations").await["items"][0]["rearranging"],
+        true,
+        "one event may still come"
+    );
+    late.let_go().await;
+    while outbox::rearrange(&worker, 1_000).await.unwrap() != Rearranged::Done {}
+    assert_eq!(desk.read("/admin/destinations").await["items"][0]["rearranging"], false);
+    assert_eq!(db.count("outbox where isfinite(next_attempt_at) or not keyed").await, 1);
+    assert_eq!(claim().await, [1]);
+    let back = desk.patch(&path, &json!({"ordered": false})).await.json();
+    assert_eq!(back["rearranging"], true);
+    while outbox::rearrange(&worker, 1_000).await.unwrap() != Rearranged::Done {}
+    assert_eq!(db.count("outbox where isfinite(next_attempt_at)").await, 3_001);
 }

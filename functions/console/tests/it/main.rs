@@ -3,6 +3,7 @@
 
 mod addresses;
 mod attention;
+mod batches;
 mod destinations;
 mod exceptions;
 mod outbox;

@@ -86,7 +86,7 @@ async fn another_tenants_things_are_as_if_they_did_not_exist() {
         assert_eq!((reply.status, reply.error().as_deref()), (404, Some("not_found")), "{path}");
     }
     let requeue = Event::post("/admin/outbox/requeue").bearer(&other.token()).key("k").json(&json!({}));
-    assert_eq!(desk.send(&requeue).await.json(), json!({"requeued": 0}));
+    assert_eq!(desk.send(&requeue).await.json(), json!({"requeued": 0, "next": null}));
     for path in ["/admin/outbox/1".to_owned(), format!("/admin/destinations/{id}/secret")] {
         assert_eq!(desk.send(&Event::get(&path).bearer(&other.token())).await.status, 404, "{path}");
     }

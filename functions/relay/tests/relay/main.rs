@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod answers;
+mod bounds;
 mod crash;
 mod deliver;
 mod fail;

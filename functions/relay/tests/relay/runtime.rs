@@ -146,6 +146,23 @@ async fn an_invocation_answers_with_what_it_did() {
 }
 
 #[tokio::test]
+async fn a_drain_whose_backlog_could_not_be_counted_tells_what_it_did_and_leaves_out_what_it_does_not_know() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::content().await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.execute("alter function holdfast.relay_backlog rename to relay_backlog_that_fails").await;
+    db.emit(&tenant, 1).await;
+    let mut lambda = Lambda::start(json!({"watchSeconds": 0})).await;
+    let mut process = Process::start(&db, &lambda);
+    assert_eq!(lambda.answer().await["delivered"], 1);
+    let written = process.written();
+    let line = written.lines().find(|line| line.contains("\"_aws\"")).expect("metrics");
+    let metrics: Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&metrics["Delivered"], &metrics["OldestPendingAge"]), (&json!(1.0), &Value::Null));
+}
+
+#[tokio::test]
 async fn a_relay_killed_between_the_partners_200_and_its_settlement_leads_to_one_more_delivery_under_the_same_id()
  {
     let db = TestDb::create().await;

@@ -135,6 +135,12 @@ async fn a_relay_that_runs_out_of_time_asks_for_helpers_and_only_then() {
         "update destination set max_per_second = null; update destination_health set paced_until = null",
     )
     .await;
+    // One that could not count what is left asks for all it may.
+    db.execute("alter function holdfast.relay_backlog rename to relay_backlog_that_fails").await;
+    relay.ambient.now = || jiff::Timestamp::from_second(1_800_001_230).unwrap();
+    relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max: 2 });
+    relay.run_once(Duration::ZERO, Instant::now() + Duration::from_millis(900)).await.unwrap();
+    assert_eq!(moto.schedules().await.len(), 5);
     let gone = Scheduler::new(&aws_at("http://127.0.0.1:9"), "arn:aws:x".into(), "arn:aws:y".into(), None);
     relay.helpers = Some(Helpers { scheduler: gone, max: 3 });
     let summary = relay.run_once(Duration::ZERO, Instant::now() + Duration::from_secs(2)).await.unwrap();

@@ -8,7 +8,7 @@ use relay::Limits;
 use serde_json::Value;
 use shared::delivery::address::Guard;
 use shared::delivery::attempt::{retry_after, signature};
-use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms};
+use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms, OrderedQueue, Rearranged};
 use shared::delivery::settlement::{Settled, Settlement, Transition, settle};
 use shared::delivery::shopify_items::{LearnedItem, learn};
 use testing::{Seed, TestDb, case};
@@ -166,8 +166,9 @@ async fn every_statement_of_the_outbox_runs_as_the_worker() {
         inventory_item_id: "gid://shopify/InventoryItem/1".into(),
     };
     learn(&worker, &item).await.unwrap();
-    let swept = outbox::sweep_order(&worker, (Uuid::nil(), Uuid::nil()), 10).await.unwrap();
-    assert_eq!(swept, (None, 0));
+    let checked = outbox::check_waiting(&worker, OrderedQueue::default(), 10).await.unwrap();
+    assert_eq!((checked.last, checked.woken, checked.more), (OrderedQueue::default(), 0, false));
+    assert_eq!(outbox::rearrange(&worker, 10).await.unwrap(), Rearranged::Nothing);
     assert_eq!(outbox::backlog(&worker, 10).await.unwrap(), (0, 0.0));
     let transitions = [
         Transition::Delivered,
