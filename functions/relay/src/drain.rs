@@ -32,9 +32,9 @@ const IDLE_POLL_PAUSES: u32 = 4;
 /// The same after a poll for lost rows, which are less urgent.
 const LOST_POLL_PAUSES: u32 = 10;
 
-/// Ordered queues and rows of one look for heads that nobody woke, and rows of one step of a rearrangement: a fraction of a
-/// second's work.
-const QUEUE_STEPS: u32 = 2000;
+/// Ordered queues and rows of one look for heads that nobody woke, and rows of one step of a rearrangement: some ten
+/// milliseconds' work.
+const QUEUE_STEPS: u32 = 500;
 
 struct Ended {
     message: Message,
@@ -183,7 +183,8 @@ impl Drain<'_> {
         let db = &self.relay.db;
         let lost = outbox::sweep_lost(db).await?;
         let pause = self.relay.limits.poll_interval.max(begun.elapsed() * LOST_POLL_PAUSES);
-        self.next_lost_poll = if more_waits { Instant::now() } else { begun + pause };
+        // Other work gets as much time as this.
+        self.next_lost_poll = if more_waits { begun + begun.elapsed() * 2 } else { begun + pause };
         self.summary.dead_lettered += u64::from(lost.dead_lettered.unsigned_abs());
         if !lost.lost_due {
             return Ok(false);
