@@ -94,7 +94,7 @@ begin
   if holdfast.wake_behind(v_ids) then
     return query select null::bigint, 'woken';
   end if;
-  perform holdfast.tally(array(select a from unnest(v_attempts) a where a.id = any (v_ids)));
+  perform holdfast.tally(v_settled);
 end $$;
 
 -- Ends the leases of the rows of these attempts, which the caller has locked, and returns what was settled. A row that failed

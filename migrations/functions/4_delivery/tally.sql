@@ -16,7 +16,8 @@ language sql volatile security invoker as $$
     select o.tenant_id, o.destination_id,
       count(*) filter (where a.outcome = 'delivered') as delivered,
       count(*) filter (where a.outcome <> 'delivered' and a.pause_secs is null) as failed
-    from unnest(p_attempts) a join public.outbox o on o.id = a.id
+    from unnest(p_attempts) a
+    cross join lateral (select r.tenant_id, r.destination_id from public.outbox r where r.id = a.id offset 0) o
     group by o.tenant_id, o.destination_id) q
   cross join (select v.span, date_trunc(v.span, clock_timestamp(), 'UTC') as at from (values ('minute'), ('hour')) v(span)) s
   where q.delivered + q.failed > 0
