@@ -5,5 +5,6 @@ pub mod ports;
 pub mod postgres;
 pub mod process;
 pub mod python;
+pub mod signing;
 pub mod tokens;
 pub mod workspace;

@@ -1,6 +1,7 @@
 //! `cargo xtask …`: what a developer runs from the project's root. One module per command; this file only dispatches.
 
 mod bench;
+mod chaos;
 mod dev;
 mod partner;
 mod scenario;
@@ -35,6 +36,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Break the real binaries, the network and the database at random; then check the invariants.
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// Passed to the chaos; `--help` lists its options.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Create a tenant with stock and orders in the running stack; print it as JSON.
     Scenario(scenario::Args),
     /// The same as `holdfast admin`, for the database of DATABASE_URL or, if it is not set, of the running stack.
@@ -53,6 +61,7 @@ async fn main() -> ExitCode {
         Command::Dev(args) => dev::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(args).await,
         Command::Bench { args } => Err(bench::exec(&args)),
+        Command::Chaos { args } => Err(chaos::exec(&args)),
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => admin(command).await.map(|()| ExitCode::SUCCESS),
         Command::Send(command) => send::run(command).await.map(|()| ExitCode::SUCCESS),

@@ -145,6 +145,11 @@ impl Cluster {
         if process::output(&mut command).await?.status.success() {
             return Ok(());
         }
+        self.crash().await
+    }
+
+    /// Ends the server as a crash of its machine would, without a checkpoint.
+    pub async fn crash(&self) -> Result<()> {
         let mut command = self.pg_ctl();
         command.args(["-m", "immediate", "-w", "-t", STOP_SECONDS, "stop"]);
         process::succeed("PostgreSQL does not stop", &mut command).await.map(|_| ())

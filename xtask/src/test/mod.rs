@@ -85,6 +85,7 @@ async fn check(
     let python = test_tools.as_ref().map(|venv| venv.program("python"));
     run_tests(workspace, &args.filter, &database_url, python, &mut report).await?;
     if everything {
+        steps::chaos(workspace, &mut report).await?;
         if let Some(venv) = &test_tools {
             steps::template(workspace, venv, &mut report).await?;
         }

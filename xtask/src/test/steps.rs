@@ -13,6 +13,10 @@ use xtask::process::{self, Group};
 use xtask::python::Venv;
 use xtask::workspace::{Workspace, remove};
 
+/// A minute in all.
+const CHAOS_SECONDS: &str = "30";
+const CHAOS_SEEDS: [&str; 2] = ["1", "2"];
+
 #[derive(Default)]
 pub struct Report {
     ran: Vec<Ran>,
@@ -227,6 +231,22 @@ impl Counted {
         self.left_out = reasons.values().sum();
         reasons
     }
+}
+
+/// Breaks the debug binaries at random, with fixed seeds, and lets a checker that knows nothing of the code read the history.
+pub async fn chaos(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    let history = workspace.local("chaos-history.jsonl");
+    let python = Venv::tools(workspace).await?.program("python");
+    for seed in CHAOS_SEEDS {
+        let mut chaos = process::cargo();
+        chaos.args(["run", "--quiet", "--bin", "chaos", "--", "--debug", "--seconds", CHAOS_SECONDS]);
+        chaos.args(["--seed", seed, "--history"]).arg(&history).current_dir(workspace.root());
+        report.one("cargo xtask chaos", &mut chaos).await?;
+        let mut checker = Command::new(&python);
+        checker.arg(workspace.root().join("chaos/check_history.py")).arg(&history);
+        report.one("chaos/check_history.py", &mut checker).await?;
+    }
+    remove(&history)
 }
 
 /// Runs cfn-lint on the SAM template.

@@ -1,0 +1,110 @@
+//! Classic mistakes, planted into this run's database to see that the checks find them. Each replaces a piece of a SQL function;
+//! no release holds any of this.
+
+use anyhow::{Context, Result, bail};
+use sqlx::{AssertSqlSafe, PgConnection};
+
+/// A mistake.
+pub struct Plant {
+    /// For `--plant`.
+    pub name: &'static str,
+    /// What somebody might have written.
+    pub mistake: &'static str,
+    /// `(function, what it says, what it says then)`.
+    edits: &'static [(&'static str, &'static str, &'static str)],
+    /// What else it takes, as the owner.
+    sql: &'static str,
+}
+
+/// All of them.
+pub const PLANTS: &[Plant] = &[
+    Plant {
+        name: "two-transactions",
+        mistake: "the answer is recorded after the work, by somebody who may die in between",
+        edits: &[(
+            "record",
+            "  insert into public.idempotency_key",
+            "  if random() < 0.02 then\n    return row('answer', p_outcome.status, v_body, v_content_type, p_outcome.etag, \
+             p_outcome.location)::holdfast.answer;\n  end if;\n  insert into public.idempotency_key",
+        )],
+        sql: "",
+    },
+    Plant {
+        name: "save-without-version",
+        mistake: "a save compares the version before its UPDATE and not in it",
+        edits: &[("save_order", "and holdfast.matches(v_match, o.version)", "and true")],
+        sql: "",
+    },
+    Plant {
+        name: "delivered-before-sent",
+        mistake: "an event counts as delivered when it is claimed",
+        edits: &[(
+            "relay_lease",
+            "update public.outbox o set attempts = o.attempts + 1,",
+            "update public.outbox o set processed_at = case when random() < 0.05 then clock_timestamp() end, attempts = o.attempts + 1,",
+        )],
+        sql: "",
+    },
+    Plant {
+        name: "event-after-commit",
+        mistake: "an event is written by somebody who may die between the change and the event",
+        edits: &[(
+            "fan_out",
+            "  insert into public.outbox",
+            "  if random() < 0.01 then\n    return;\n  end if;\n  insert into public.outbox",
+        )],
+        sql: "",
+    },
+    Plant {
+        name: "lost-rows-stay-lost",
+        mistake: "rows of a relay that died are claimed by nobody",
+        edits: &[("relay_claim_lost", "  if not found then\n    return;", "  if true then\n    return;")],
+        sql: "",
+    },
+    Plant {
+        name: "queue-not-woken",
+        mistake: "the next event of an ordered queue is not made due",
+        edits: &[("wake_next", "begin\n", "begin\n  return;\n")],
+        sql: "",
+    },
+    Plant {
+        name: "credit-read-unlocked",
+        mistake: "the exposure is read without the customer's lock",
+        edits: &[],
+        sql: "",
+    },
+    Plant {
+        name: "payment-per-event",
+        mistake: "a payment counts for each event that tells of it",
+        edits: &[],
+        sql: "",
+    },
+];
+
+/// Plants the mistake of this name.
+pub async fn plant(conn: &mut PgConnection, name: &str) -> Result<()> {
+    let Some(plant) = PLANTS.iter().find(|plant| plant.name == name) else {
+        let names: Vec<_> = PLANTS.iter().map(|plant| plant.name).collect();
+        bail!("there is no mistake {name:?}; there are {}", names.join(", "));
+    };
+    println!("planted: {}", plant.mistake);
+    for (function, says, instead) in plant.edits {
+        let definition: String = sqlx::query_scalar(
+            "select pg_get_functiondef(p.oid) from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+             where n.nspname = 'holdfast' and p.proname = $1",
+        )
+        .bind(function)
+        .fetch_one(&mut *conn)
+        .await
+        .with_context(|| format!("the function {function}"))?;
+        if !definition.contains(says) {
+            bail!("{function} no longer says {says:?}: the mistake {name} has to be written anew");
+        }
+        let planted = definition.replacen(says, instead, 1);
+        sqlx::raw_sql(AssertSqlSafe(planted)).execute(&mut *conn).await?;
+    }
+    if !plant.sql.is_empty() {
+        sqlx::raw_sql(AssertSqlSafe(plant.sql.to_owned())).execute(&mut *conn).await?;
+    }
+    Ok(())
+}
