@@ -1,53 +1,29 @@
 //! The connection of the database's owner.
 
-use std::str::FromStr;
-
 use anyhow::{Context, Result};
+use postgres_url::{Overrides, WrongAddress, options, why_refused};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
 
-/// Why an address cannot be used. The text never holds the address itself, since that may hold a password.
-#[derive(Debug, thiserror::Error)]
-#[error("the database's address must be postgres://user:password@host/database; this one {0}")]
-pub struct WrongUrl(String);
-
-/// Refuses what is no `postgres://` URL.
-pub fn check_url(url: &str) -> Result<(), WrongUrl> {
-    let scheme = url.trim().split_once("://").map_or("", |(scheme, _)| scheme);
-    if !["postgres", "postgresql"].iter().any(|name| scheme.eq_ignore_ascii_case(name)) {
-        return Err(WrongUrl("does not begin with postgres://".into()));
-    }
-    match PgConnectOptions::from_str(url) {
-        Ok(_) => Ok(()),
-        Err(sqlx::Error::Configuration(why)) => Err(WrongUrl(format!("cannot be read: {why}"))),
-        Err(error) => Err(WrongUrl(format!("cannot be read: {error}"))),
-    }
+/// Reads the owner's address: a `postgres://` URL, or a secret as RDS writes it; `DATABASE_HOST`, `DATABASE_PORT`,
+/// `DATABASE_NAME` and `DATABASE_CA` hold instead of what it says.
+pub fn owner_options(address: &str) -> Result<PgConnectOptions, WrongAddress> {
+    let set = |name| std::env::var(name).ok().filter(|text: &String| !text.trim().is_empty());
+    let port = set("DATABASE_PORT").and_then(|text| text.trim().parse().ok());
+    let ca = set("DATABASE_CA");
+    options(address, &Overrides { host: set("DATABASE_HOST"), port, database: set("DATABASE_NAME"), ca })
 }
 
 /// Connects as the owner.
 pub async fn connect(owner_url: &str) -> Result<PgConnection> {
-    check_url(owner_url)?;
-    PgConnection::connect(owner_url).await.context("cannot connect to the database")
+    let options = owner_options(owner_url)?;
+    PgConnection::connect_with(&options).await.map_err(explained).context("cannot connect to the database")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_postgres_url_is_taken_and_no_url_is_shown() {
-        for url in ["postgres://a:secret@h/db", "postgresql://h", "POSTGRES://a@h:5432/db?sslmode=require"] {
-            assert!(check_url(url).is_ok(), "{url}");
-        }
-        for (url, why) in [
-            ("mysql://a:secret@h/db", "does not begin with postgres://"),
-            ("host=h password=secret", "does not begin with postgres://"),
-            ("a:secret@h/db", "does not begin with postgres://"),
-            ("postgres://a:secret@h:port/db", "cannot be read: invalid port number"),
-            ("postgres://a:secret@h/db?sslmode=perhaps", "cannot be read: "),
-        ] {
-            let told = check_url(url).expect_err(url).to_string();
-            assert!(told.contains(why) && !told.contains("secret"), "{told}");
-        }
+/// The error with what to do about it, where that is known.
+pub(crate) fn explained(error: sqlx::Error) -> sqlx::Error {
+    match why_refused(&error) {
+        Some(why) => sqlx::Error::Configuration(why.into()),
+        None => error,
     }
 }

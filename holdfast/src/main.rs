@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use holdfast::database::check_url;
+use holdfast::database::owner_options;
 use holdfast::{admin, migrate};
 
 /// Sets up a Holdfast database: migrates it and administers its tenants.
@@ -61,7 +61,7 @@ async fn main() -> ExitCode {
         );
         return ExitCode::from(WRONG_ARGUMENTS);
     };
-    if let Err(error) = check_url(&url) {
+    if let Err(error) = owner_options(&url) {
         eprintln!("error: {error}");
         return ExitCode::from(WRONG_ARGUMENTS);
     }

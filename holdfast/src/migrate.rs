@@ -11,7 +11,7 @@ use include_dir::{Dir, include_dir};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqlStr};
 
-use crate::database::check_url;
+use crate::database::{explained, owner_options};
 
 /// `migrations/` as it was when this program was built.
 static FILES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../migrations");
@@ -36,6 +36,9 @@ pub struct RolePasswords {
 /// Why the database was not migrated. What was done before the failure stays done; repeating is safe.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
+    /// The address is none.
+    #[error(transparent)]
+    Address(#[from] postgres_url::WrongAddress),
     /// The owner cannot connect.
     #[error("cannot connect to the database")]
     Connect(#[source] sqlx::Error),
@@ -68,7 +71,6 @@ pub struct Args {
 
 /// `holdfast migrate`: migrates and prints what it did.
 pub async fn run(owner_url: &str, args: Args) -> anyhow::Result<()> {
-    check_url(owner_url)?;
     let given = |password: Option<String>| password.filter(|password| !password.is_empty());
     let passwords = RolePasswords { app: given(args.app_password), worker: given(args.worker_password) };
     let set: Vec<&str> = [("holdfast_app", &passwords.app), ("holdfast_worker", &passwords.worker)]
@@ -86,7 +88,10 @@ pub async fn run(owner_url: &str, args: Args) -> anyhow::Result<()> {
 /// Migrates the database at `owner_url`: first the roles, then the numbered migrations, each in a transaction, then all
 /// functions in one transaction.
 pub async fn migrate(owner_url: &str, passwords: Option<RolePasswords>) -> Result<(), MigrateError> {
-    let mut conn = PgConnection::connect(owner_url).await.map_err(MigrateError::Connect)?;
+    let options = owner_options(owner_url)?;
+    let mut conn = PgConnection::connect_with(&options)
+        .await
+        .map_err(|error| MigrateError::Connect(explained(error)))?;
     let migrated = async {
         set_up_roles(&mut conn, passwords.unwrap_or_default()).await?;
         Migrator::with_migrations(numbered()).run(&mut conn).await?;

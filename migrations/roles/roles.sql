@@ -16,9 +16,11 @@ begin
     execute format('alter role %I set statement_timeout = ''6s''', v_role);
     execute format('alter role %I set lock_timeout = ''3s''', v_role);
     execute format('alter role %I set idle_in_transaction_session_timeout = ''5s''', v_role);
-    -- Without these a session whose client vanished between two messages keeps its locks for hours.
-    execute format('alter role %I set tcp_keepalives_idle = 4', v_role);
-    execute format('alter role %I set tcp_keepalives_interval = 2', v_role);
+    -- A frozen sandbox answers no keepalive, and its idle session holds nothing: it may live until its network would drop it
+    -- (350 s at AWS). What ends sooner is a session that holds something, in mid-message too: by the timeout above.
+    -- The sessions of sandboxes that are gone end by these, 315 s after their last word.
+    execute format('alter role %I set tcp_keepalives_idle = 300', v_role);
+    execute format('alter role %I set tcp_keepalives_interval = 15', v_role);
     execute format('alter role %I set tcp_keepalives_count = 3', v_role);
     execute format('alter role %I set tcp_user_timeout = ''10s''', v_role);
     execute format('alter role %I set client_connection_check_interval = ''2s''', v_role);

@@ -52,7 +52,7 @@ fn through_pooler(url: &str) -> DatabaseConfig {
             let mut url = reqwest::Url::parse(url).unwrap();
             url.set_host(Some(host)).unwrap();
             url.set_port(Some(port.parse().unwrap())).unwrap();
-            DatabaseConfig { url: url.into(), pooler: Pooler::Transaction, ..direct }
+            DatabaseConfig { url: url.as_str().into(), pooler: Pooler::Transaction, ..direct }
         }
         _ => direct,
     }
@@ -147,7 +147,7 @@ impl TestDb {
         let database = self.app_config();
         let pooler = if database.pooler == Pooler::Transaction { "transaction" } else { "none" };
         vec![
-            ("APP_DATABASE_URL", database.url),
+            ("APP_DATABASE_URL", database.url.given().unwrap().into()),
             ("DATABASE_POOLER", pooler.into()),
             ("JWT_SECRET", super::JWT_SECRET.into()),
             ("JWT_ISSUER", super::ISSUER.into()),

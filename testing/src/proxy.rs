@@ -74,7 +74,8 @@ impl Proxy {
         let mut url = reqwest::Url::parse(&db.app_url).unwrap();
         url.set_host(Some("127.0.0.1")).unwrap();
         url.set_port(Some(self.port)).unwrap();
-        Endpoint::new(&super::auth_config(), &DatabaseConfig { url: url.into(), ..db.app_config() }).unwrap()
+        Endpoint::new(&super::auth_config(), &DatabaseConfig { url: url.as_str().into(), ..db.app_config() })
+            .unwrap()
     }
 
     /// Closes every existing connection.

@@ -71,7 +71,7 @@ impl Drop for Wire {
 impl Wire {
     /// Starts a proxy in front of the server that functions connect to: the test server, or the pooler under test.
     pub async fn before(db: &TestDb) -> Self {
-        let url = reqwest::Url::parse(&db.app_config().url).unwrap();
+        let url = reqwest::Url::parse(db.app_config().url.given().unwrap()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
@@ -98,7 +98,7 @@ impl Wire {
         url.set_port(Some(self.port)).unwrap();
         // The messages must be readable.
         url.query_pairs_mut().append_pair("sslmode", "disable");
-        let config = DatabaseConfig { url: url.into(), idle_check_secs, ..db.app_config() };
+        let config = DatabaseConfig { url: url.as_str().into(), idle_check_secs, ..db.app_config() };
         Endpoint::new(&super::auth_config(), &config).unwrap()
     }
 

@@ -13,7 +13,8 @@ use shared::runtime::config::ConfigError;
 use shared::webhooks::inbox::{Delivery, Receiver};
 use shared::webhooks::reading::Reading;
 use shared::webhooks::shopify;
-use shared::webhooks::signature::{self, Secrets};
+use shared::webhooks::signature;
+use shared::webhooks::signing_secret::SigningSecret;
 
 /// Shopify waits 5 s, connecting included.
 const DEADLINE: Duration = Duration::from_millis(4_500);
@@ -25,14 +26,15 @@ pub struct Webhook {
     /// Database, clock and time limit.
     pub receiver: Receiver,
     /// `SHOPIFY_WEBHOOK_SECRET`: the app's client secret; after a rotation the old one, too, for an hour.
-    pub secrets: Secrets,
+    pub secrets: SigningSecret,
 }
 
 impl Webhook {
     /// From the environment, with the connection opened. The error names the variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
-        let secrets = Secrets::from_env("SHOPIFY_WEBHOOK_SECRET")?;
+        let secrets = SigningSecret::from_env("SHOPIFY_WEBHOOK_SECRET")?;
         let receiver = Receiver { deadline: DEADLINE, ..Receiver::cold_start().await? };
+        secrets.warm().await;
         Ok(Self { receiver, secrets })
     }
 }
@@ -50,9 +52,7 @@ pub async fn handle(webhook: &Webhook, request: Request) -> Response<Body> {
 
 async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Problem> {
     let incoming = request.incoming;
-    if !signature::shopify(&webhook.secrets, &incoming.headers, &incoming.body) {
-        return Err(Problem::bad_signature());
-    }
+    webhook.secrets.check(|secrets| signature::shopify(secrets, &incoming.headers, &incoming.body)).await?;
     // Shopify always sends topic, shop and webhook id: a delivery without them is not from Shopify.
     let header = |name: &str| {
         let value = incoming.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);

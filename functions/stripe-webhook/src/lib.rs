@@ -11,7 +11,8 @@ use shared::http::problem::Problem;
 use shared::http::route::{Access, Matched, Route};
 use shared::runtime::config::{ConfigError, optional};
 use shared::webhooks::inbox::{Delivery, Receiver, received};
-use shared::webhooks::signature::{self, Secrets};
+use shared::webhooks::signature;
+use shared::webhooks::signing_secret::SigningSecret;
 use shared::webhooks::stripe;
 
 /// The state of one sandbox.
@@ -19,7 +20,7 @@ pub struct Webhook {
     /// Database, clock and time limit.
     pub receiver: Receiver,
     /// `STRIPE_WEBHOOK_SECRET`: one per endpoint, several during a rotation.
-    pub secrets: Secrets,
+    pub secrets: SigningSecret,
     /// `STRIPE_LIVEMODE`.
     pub livemode: Livemode,
 }
@@ -61,9 +62,11 @@ impl Webhook {
     /// From the environment, with the connection opened; without `STRIPE_LIVEMODE` only real money counts. The error names the
     /// variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
-        let secrets = Secrets::from_env("STRIPE_WEBHOOK_SECRET")?;
+        let secrets = SigningSecret::from_env("STRIPE_WEBHOOK_SECRET")?;
         let livemode = optional("STRIPE_LIVEMODE", Livemode::Live)?;
-        Ok(Self { receiver: Receiver::cold_start().await?, secrets, livemode })
+        let receiver = Receiver::cold_start().await?;
+        secrets.warm().await;
+        Ok(Self { receiver, secrets, livemode })
     }
 }
 
@@ -81,9 +84,10 @@ pub async fn handle(webhook: &Webhook, request: Request) -> Response<Body> {
 async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Problem> {
     let incoming = request.incoming;
     let now = (webhook.receiver.now)();
-    if !signature::stripe(&webhook.secrets, &incoming.headers, &incoming.body, now) {
-        return Err(Problem::bad_signature());
-    }
+    webhook
+        .secrets
+        .check(|secrets| signature::stripe(secrets, &incoming.headers, &incoming.body, now))
+        .await?;
     let event = stripe::read(&incoming.body);
     if event.id.is_some() && !webhook.livemode.takes(event.livemode) {
         return Ok(received(false));

@@ -6,17 +6,17 @@
 //! Does not promise that a connection that was idle for a short time still works; its first statement finds out.
 
 use std::ops::{Deref, DerefMut};
-use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
-use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::postgres::PgRow;
 use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::Mutex;
 
 use crate::db::call::{Statement, first_row, send};
-use crate::db::error::{DbError, is_lost, is_retryable};
+use crate::db::error::{DbError, is_login_refused, is_lost, is_retryable};
 use crate::db::run::{Run, count};
+use crate::runtime::aws;
 use crate::runtime::config::{DatabaseConfig, Pooler};
 
 /// Limit for opening a connection. A request may open two (the second after a loss); both fit into [`REQUEST_TIMEOUT`].
@@ -39,7 +39,7 @@ const LIVENESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The sandbox's connection; opened at first use, and again after a loss.
 pub struct Db {
-    options: PgConnectOptions,
+    config: DatabaseConfig,
     idle_check: Duration,
     idle: Mutex<Option<Idle>>,
 }
@@ -51,15 +51,13 @@ struct Idle {
 }
 
 impl Db {
-    /// Connects later; fails only if the URL is not a `postgres://` URL.
+    /// Connects later; fails only if a URL that a variable holds cannot be used.
     pub fn new(config: &DatabaseConfig) -> Result<Self, DbError> {
-        let mut options =
-            PgConnectOptions::from_str(&config.url)?.application_name("holdfast").disable_statement_logging();
-        if config.pooler == Pooler::Transaction {
-            // PgBouncer rejects startup parameters that it does not know.
-            options = options.extra_float_digits(None);
+        if let Some(url) = config.url.given() {
+            postgres_url::options(url, &config.overrides)?;
         }
-        Ok(Self { options, idle_check: Duration::from_secs(config.idle_check_secs), idle: Mutex::new(None) })
+        let idle_check = Duration::from_secs(config.idle_check_secs);
+        Ok(Self { config: config.clone(), idle_check, idle: Mutex::new(None) })
     }
 
     /// Opens the connection at cold start, so that the first request does not wait for it. A failure is only logged:
@@ -175,10 +173,43 @@ impl Db {
     }
 
     async fn connect(&self) -> Result<PgConnection, DbError> {
-        match tokio::time::timeout(CONNECT_TIMEOUT, self.options.connect()).await {
-            Ok(connected) => Ok(connected?),
-            Err(_) => Err(DbError::Timeout),
+        // Boxed: every request's future holds it, and it is as large as all of TLS and HTTP.
+        let log_in: BoxFuture<'_, _> = Box::pin(self.log_in());
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, log_in).await;
+        let connected = connected.unwrap_or(Err(DbError::Timeout));
+        if let Err(DbError::Sql(error)) = &connected
+            && let Some(why) = postgres_url::why_refused(error)
+        {
+            tracing::error!(%error, why, "no connection to the database");
         }
+        connected
+    }
+
+    /// Connects; with the secret's newer value, if there is one, where the login is refused: the password was rotated.
+    async fn log_in(&self) -> Result<PgConnection, DbError> {
+        let url = self.config.url.current().await?;
+        match self.open(&url).await {
+            Err(DbError::Sql(error)) if is_login_refused(&error) => {
+                match self.config.url.newer_than(&url).await {
+                    Some(newer) => self.open(&newer).await,
+                    None => Err(error.into()),
+                }
+            }
+            opened => opened,
+        }
+    }
+
+    async fn open(&self, url: &str) -> Result<PgConnection, DbError> {
+        let mut options = postgres_url::options(url, &self.config.overrides)?;
+        if self.config.iam {
+            let token = aws::rds_token(options.get_host(), options.get_port(), options.get_username());
+            options = options.password(&token.map_err(|error| DbError::NoLogin(error.to_string()))?);
+        }
+        if self.config.pooler == Pooler::Transaction {
+            // PgBouncer rejects startup parameters that it does not know.
+            options = options.extra_float_digits(None);
+        }
+        Ok(options.application_name("holdfast").disable_statement_logging().connect().await?)
     }
 }
 

@@ -1,12 +1,19 @@
 //! Why database work failed, and what that says: whether the connection was lost, whether the work may run again, whether
 //! the database is only too busy. Touches nothing.
 
+use postgres_url::WrongAddress;
+
+use crate::runtime::secret::SecretError;
+
 /// Why database work failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
     /// A failed statement or connection.
     #[error(transparent)]
     Sql(#[from] sqlx::Error),
+    /// The address or the secret of the database cannot be had or used, so nothing was sent.
+    #[error("no login to the database: {0}")]
+    NoLogin(String),
     /// No connection in time, or no answer; nothing that could commit had been sent.
     #[error("the database did not answer in time")]
     Timeout,
@@ -16,6 +23,25 @@ pub enum DbError {
     /// The key is held, perhaps by a session that this request has lost. Only inside [`Db::run`].
     #[error("the key is held")]
     KeyHeld,
+}
+
+impl From<SecretError> for DbError {
+    fn from(error: SecretError) -> Self {
+        Self::NoLogin(error.to_string())
+    }
+}
+
+impl From<WrongAddress> for DbError {
+    fn from(error: WrongAddress) -> Self {
+        Self::NoLogin(error.to_string())
+    }
+}
+
+/// Whether the server, or a pooler in its place, refused user or password: class 28; 08P01 is pgbouncer's, for a password that
+/// the server behind it refused.
+pub(super) fn is_login_refused(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(db)
+        if db.code().is_some_and(|c| matches!(c.as_ref(), "28P01" | "28000" | "08P01")))
 }
 
 /// Whether the connection failed and not the statement. The transaction may or may not have committed.
@@ -59,8 +85,8 @@ pub(crate) fn is_unavailable(error: &sqlx::Error) -> bool {
         || is_retryable(error)
         || matches!(error, sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut)
         // query_canceled (statement_timeout), lock_not_available, idle_in_transaction_session_timeout,
-        // transaction_timeout; class 53: insufficient resources.
+        // transaction_timeout; class 53: insufficient resources; class 28: the login was refused, so nothing was sent.
         || matches!(error, sqlx::Error::Database(db) if db.code().is_some_and(|c| {
-            matches!(c.as_ref(), "57014" | "55P03" | "25P03" | "25P04") || c.starts_with("53")
+            matches!(c.as_ref(), "57014" | "55P03" | "25P03" | "25P04") || c.starts_with("53") || c.starts_with("28")
         }))
 }

@@ -134,6 +134,11 @@ impl Auth {
         })
     }
 
+    /// Fetches a shared secret that is kept elsewhere.
+    pub async fn warm(&self) {
+        self.jwt.warm().await;
+    }
+
     /// Authenticates by the `Authorization` header: 401; 503 if the JWKS or the API key cannot be fetched.
     pub async fn caller(&self, incoming: &Incoming, db: &Db) -> Result<Caller, Problem> {
         let credential = bearer(incoming).ok_or_else(Problem::unauthenticated)?;

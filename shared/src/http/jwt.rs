@@ -1,20 +1,22 @@
 //! JWT verification: HS256 with a shared secret, or asymmetric with a JWKS.
 //!
 //! Promises: the configuration decides between the two, not the token, so a public key is never used as an HMAC secret.
+//! A token that no known key signed makes the secret be read again, as seldom as `runtime::secret` says.
 //! Relies on: the issuer's JWKS. Once there is a set, it is fetched at most once a minute, and stays in use if that fails. An
 //! issuer that fails is asked more and more seldom; meanwhile no token waits for it.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::jwk::{Jwk, JwkSet, KeyAlgorithm};
 use jsonwebtoken::{Algorithm, DecodingKey, TokenData, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
 use crate::http::problem::Problem;
-use crate::runtime::config::{AuthConfig, ConfigError, JwtKeys};
+use crate::runtime::config::{AuthConfig, ConfigError, JwtKeys, MIN_SECRET_BYTES};
+use crate::runtime::secret::Secret;
 
 const CLOCK_LEEWAY_SECS: u64 = 5;
 /// An unknown key id may be a new key, but a flood of them must not cause more fetches than this.
@@ -45,7 +47,7 @@ pub struct JwtVerifier {
 }
 
 enum Keys {
-    Secret(DecodingKey),
+    Secret(Secret),
     Jwks { url: String, jwks: Mutex<Jwks> },
 }
 
@@ -102,7 +104,7 @@ impl Jwks {
 }
 
 impl JwtVerifier {
-    /// Fails if HS256 cannot use the configured secret.
+    /// Makes no call yet. Fails if HS256 cannot use the configured secret.
     pub fn new(config: &AuthConfig) -> Result<Self, ConfigError> {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_issuer(&[&config.issuer]);
@@ -111,19 +113,30 @@ impl JwtVerifier {
         validation.validate_nbf = true;
         validation.leeway = CLOCK_LEEWAY_SECS;
         let keys = match &config.keys {
-            JwtKeys::Secret(secret) => Keys::Secret(
-                DecodingKey::from_secret(secret.as_bytes())
-                    .map_err(|error| ConfigError::new("JWT_SECRET", format!("is wrong: {error}")))?,
-            ),
+            JwtKeys::Secret(secret) => {
+                if secret.given().is_some_and(|given| shared_keys(given).is_empty()) {
+                    return Err(ConfigError::new("JWT_SECRET", "is wrong: HS256 needs 32 bytes or more"));
+                }
+                Keys::Secret(secret.clone())
+            }
             JwtKeys::JwksUrl(url) => Keys::Jwks { url: url.clone(), jwks: Mutex::default() },
         };
         Ok(Self { keys, validation })
     }
 
-    /// Returns the claims of a valid token: 401; 503 if there is no JWKS.
+    /// Fetches the shared secret, if it is kept elsewhere, so that the first token does not wait for it.
+    pub async fn warm(&self) {
+        if let Keys::Secret(secret) = &self.keys
+            && let Err(error) = secret.current().await
+        {
+            tracing::warn!(%error, "no key at cold start");
+        }
+    }
+
+    /// Returns the claims of a valid token: 401; 503 if there is no JWKS or no secret.
     pub async fn verify(&self, token: &str) -> Result<Map<String, Value>, Problem> {
         match &self.keys {
-            Keys::Secret(key) => claims(token, key, &self.validation),
+            Keys::Secret(secret) => self.verify_shared(token, secret).await,
             Keys::Jwks { url, jwks } => {
                 let header = decode_header(token).map_err(|_| Problem::unauthenticated())?;
                 if !ASYMMETRIC.contains(&header.alg) {
@@ -131,27 +144,72 @@ impl JwtVerifier {
                 }
                 let kid = header.kid.ok_or_else(Problem::unauthenticated)?;
                 let key = jwks_key(url, jwks, &kid, header.alg).await?;
-                claims(token, &key, &Validation { algorithms: vec![header.alg], ..self.validation.clone() })
+                let validation = Validation { algorithms: vec![header.alg], ..self.validation.clone() };
+                claims(token, &key, &validation).unwrap_or_else(|| Err(Problem::unauthenticated()))
             }
         }
     }
+
+    /// Tries all keys; then once more with those of a newer value of the secret, if there is one.
+    async fn verify_shared(&self, token: &str, secret: &Secret) -> Result<Map<String, Value>, Problem> {
+        let value = secret.current().await.map_err(|error| {
+            tracing::warn!(%error, "no key to verify tokens with");
+            Problem::unavailable()
+        })?;
+        let keys = shared_keys(&value);
+        if keys.is_empty() {
+            tracing::error!("the secret of JWT_SECRET has no key of 32 bytes or more");
+            return Err(Problem::unavailable());
+        }
+        if let Some(judged) = self.judged_by_any(token, &keys) {
+            return judged;
+        }
+        let newer = secret.newer_than(&value).await;
+        let judged = newer.and_then(|newer| self.judged_by_any(token, &shared_keys(&newer)));
+        judged.unwrap_or_else(|| Err(Problem::unauthenticated()))
+    }
+
+    fn judged_by_any(
+        &self,
+        token: &str,
+        keys: &[DecodingKey],
+    ) -> Option<Result<Map<String, Value>, Problem>> {
+        keys.iter().find_map(|key| claims(token, key, &self.validation))
+    }
 }
 
-fn claims(token: &str, key: &DecodingKey, validation: &Validation) -> Result<Map<String, Value>, Problem> {
-    let error = match decode(token, key, validation) {
-        Ok(TokenData { claims, .. }) => return Ok(claims),
-        Err(error) => error,
-    };
+/// The keys of a secret: the text itself, or a JSON array of texts, the new one and those that tokens may still be signed with.
+/// Such as HS256 cannot use are left out (RFC 7518 section 3.2 wants 256 bits).
+fn shared_keys(secret: &str) -> Vec<DecodingKey> {
+    let all = serde_json::from_str(secret).unwrap_or_else(|_| vec![secret.to_owned()]);
+    let usable = all.iter().filter(|text| text.len() >= MIN_SECRET_BYTES);
+    usable.filter_map(|text| DecodingKey::from_secret(text.as_bytes()).ok()).collect()
+}
+
+/// The claims of a valid token, or what is wrong with it; `None` if this key did not sign it.
+fn claims(
+    token: &str,
+    key: &DecodingKey,
+    validation: &Validation,
+) -> Option<Result<Map<String, Value>, Problem>> {
+    match decode(token, key, validation) {
+        Ok(TokenData { claims, .. }) => Some(Ok(claims)),
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidSignature) => None,
+        Err(error) => Some(Err(refusal(&error, token, key, validation))),
+    }
+}
+
+fn refusal(error: &Error, token: &str, key: &DecodingKey, validation: &Validation) -> Problem {
     let (claim, told): (&str, fn(f64) -> String) = match error.kind() {
         ErrorKind::ExpiredSignature => ("exp", expired),
         ErrorKind::ImmatureSignature => ("nbf", not_yet_valid),
-        _ => return Err(Problem::unauthenticated()),
+        _ => return Problem::unauthenticated(),
     };
     // Told only of a token that is good but for its time: about any other flaw an attacker learns nothing.
     let timeless = Validation { validate_exp: false, validate_nbf: false, ..validation.clone() };
     let good: Option<TokenData<Map<String, Value>>> = decode(token, key, &timeless).ok();
     let at = good.and_then(|token| token.claims.get(claim)?.as_f64());
-    Err(at.map_or_else(Problem::unauthenticated, |at| Problem::outside_its_time(told(at))))
+    at.map_or_else(Problem::unauthenticated, |at| Problem::outside_its_time(told(at)))
 }
 
 fn now() -> f64 {

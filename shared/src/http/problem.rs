@@ -218,7 +218,7 @@ impl From<DbError> for Problem {
                 tracing::warn!(%error, sqlstate, "outcome unknown");
                 Self::outcome_unknown()
             }
-            DbError::Timeout => {
+            DbError::Timeout | DbError::NoLogin(_) => {
                 tracing::warn!(%error, "database unavailable");
                 Self::unavailable()
             }

@@ -45,14 +45,15 @@ pub type Parsed<T> = Result<T, Vec<BodyError>>;
 impl Endpoint {
     /// Fails if the JWT secret or the database URL cannot be used.
     pub fn new(auth: &AuthConfig, database: &DatabaseConfig) -> Result<Self, ConfigError> {
-        let db = Db::new(database).map_err(|_| ConfigError::new("APP_DATABASE_URL", "is wrong"))?;
+        let db =
+            Db::new(database).map_err(|error| ConfigError::new("APP_DATABASE_URL", error.to_string()))?;
         Ok(Self { auth: Auth::new(auth)?, db })
     }
 
     /// Reads the environment and opens the connection.
     pub async fn cold_start() -> Result<Self, ConfigError> {
         let endpoint = Self::new(&AuthConfig::from_env()?, &DatabaseConfig::app()?)?;
-        endpoint.db.warm().await;
+        futures_util::future::join(endpoint.auth.warm(), endpoint.db.warm()).await;
         Ok(endpoint)
     }
 

@@ -2,18 +2,25 @@
 //! with that variable's name; no value is ever logged.
 
 use std::fmt;
-use std::str::FromStr;
+
+use crate::runtime::environment::variable;
+pub use crate::runtime::environment::{ConfigError, optional, required};
+use crate::runtime::secret::Secret;
 
 /// Below the 350 s after which AWS NAT gateways and load balancers drop idle flows; above the pauses of a busy sandbox.
 const IDLE_CHECK_SECS: u64 = 30;
 /// The output size of SHA-256: RFC 7518 section 3.2 demands at least that of an HS256 key.
-const MIN_SECRET_BYTES: usize = 32;
+pub(crate) const MIN_SECRET_BYTES: usize = 32;
 
 /// How the database is reached.
 #[derive(Clone, Debug)]
 pub struct DatabaseConfig {
-    /// `postgres://…` with the role's user and password.
-    pub url: String,
+    /// `postgres://…` with the role's user and password, or a secret as RDS writes it.
+    pub url: Secret,
+    /// What holds instead of what `url` says, and the CA.
+    pub overrides: postgres_url::Overrides,
+    /// Whether each connection gets a token of RDS IAM authentication instead of a password.
+    pub iam: bool,
     /// The one in front of PostgreSQL, if any.
     pub pooler: Pooler,
     /// Idle seconds after which a connection gets a liveness check: the network may have dropped it silently.
@@ -48,7 +55,7 @@ pub struct AuthConfig {
 #[derive(Clone)]
 pub enum JwtKeys {
     /// A shared HS256 secret.
-    Secret(String),
+    Secret(Secret),
     /// URL of a JWKS with asymmetric keys.
     JwksUrl(String),
 }
@@ -62,85 +69,71 @@ impl fmt::Debug for JwtKeys {
     }
 }
 
-/// A variable that is missing or has a wrong value.
-#[derive(Debug, thiserror::Error)]
-#[error("environment variable {name} {problem}")]
-pub struct ConfigError {
-    name: &'static str,
-    problem: String,
-}
-
-impl ConfigError {
-    /// `problem` completes the sentence "environment variable NAME …".
-    pub fn new(name: &'static str, problem: impl Into<String>) -> Self {
-        Self { name, problem: problem.into() }
-    }
-}
-
-/// Reads a variable that must be set and not blank.
-pub fn required(name: &'static str) -> Result<String, ConfigError> {
-    non_blank(name)?.ok_or_else(|| ConfigError::new(name, "is missing"))
-}
-
-/// Reads a variable; `default` where it is absent or blank. A value that cannot be parsed is an error.
-pub fn optional<T: FromStr>(name: &'static str, default: T) -> Result<T, ConfigError>
-where
-    T::Err: fmt::Display,
-{
-    match non_blank(name)? {
-        None => Ok(default),
-        Some(text) => {
-            text.parse().map_err(|error: T::Err| ConfigError::new(name, format!("is wrong: {error}")))
-        }
-    }
-}
-
-fn non_blank(name: &'static str) -> Result<Option<String>, ConfigError> {
-    match std::env::var(name) {
-        Ok(text) if text.trim().is_empty() => Ok(None),
-        Ok(text) => Ok(Some(text)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(ConfigError::new(name, "is not UTF-8")),
-    }
-}
-
 impl DatabaseConfig {
     /// A direct connection with default settings.
     pub fn direct(url: String) -> Self {
-        Self { url, pooler: Pooler::None, idle_check_secs: IDLE_CHECK_SECS }
+        Self {
+            url: url.into(),
+            overrides: postgres_url::Overrides::default(),
+            iam: false,
+            pooler: Pooler::None,
+            idle_check_secs: IDLE_CHECK_SECS,
+        }
     }
 
-    /// For the endpoint functions: `APP_DATABASE_URL`, `DATABASE_POOLER`, `DATABASE_IDLE_CHECK_SECONDS`.
+    /// For the endpoint functions: the secret `APP_DATABASE_URL`; `DATABASE_HOST`, `DATABASE_PORT`, `DATABASE_NAME`,
+    /// `DATABASE_CA`, `DATABASE_AUTH`, `DATABASE_POOLER`, `DATABASE_IDLE_CHECK_SECONDS`.
     pub fn app() -> Result<Self, ConfigError> {
         Self::from_env("APP_DATABASE_URL")
     }
 
-    /// For relay, reaper and reconcile: `WORKER_DATABASE_URL`, the rest as [`DatabaseConfig::app`].
+    /// For relay, reaper and reconcile: the secret `WORKER_DATABASE_URL`, the rest as [`DatabaseConfig::app`].
     pub fn worker() -> Result<Self, ConfigError> {
         Self::from_env("WORKER_DATABASE_URL")
     }
 
     fn from_env(url_variable: &'static str) -> Result<Self, ConfigError> {
-        let url = required(url_variable)?;
-        sqlx::postgres::PgConnectOptions::from_str(&url).map_err(|_| {
-            ConfigError::new(url_variable, "is wrong: it must be postgres://user:password@host:port/database")
-        })?;
-        let pooler = match optional("DATABASE_POOLER", String::from("none"))?.as_str() {
-            "none" => Pooler::None,
-            "transaction" => Pooler::Transaction,
-            _ => {
-                return Err(ConfigError::new("DATABASE_POOLER", "is wrong: it is `none` or `transaction`"));
-            }
+        let port: Option<String> = variable("DATABASE_PORT")?;
+        let port =
+            port.map(|text| text.trim().parse().map_err(|_| ConfigError::new("DATABASE_PORT", "is wrong")));
+        let config = Self {
+            url: Secret::from_env(url_variable)?,
+            overrides: postgres_url::Overrides {
+                host: variable("DATABASE_HOST")?,
+                port: port.transpose()?,
+                database: variable("DATABASE_NAME")?,
+                ca: variable("DATABASE_CA")?,
+            },
+            iam: one_of("DATABASE_AUTH", &[("password", false), ("iam", true)])?,
+            pooler: one_of(
+                "DATABASE_POOLER",
+                &[("none", Pooler::None), ("transaction", Pooler::Transaction)],
+            )?,
+            idle_check_secs: optional("DATABASE_IDLE_CHECK_SECONDS", IDLE_CHECK_SECS)?,
         };
-        Ok(Self { url, pooler, idle_check_secs: optional("DATABASE_IDLE_CHECK_SECONDS", IDLE_CHECK_SECS)? })
+        if let Some(url) = config.url.given() {
+            postgres_url::options(url, &config.overrides)
+                .map_err(|error| ConfigError::new(url_variable, format!("is wrong: {error}")))?;
+        }
+        Ok(config)
     }
 }
 
+/// Reads a variable that has one of these values; the first one where it is absent.
+fn one_of<T: Copy>(name: &'static str, values: &[(&str, T)]) -> Result<T, ConfigError> {
+    let text = optional(name, values[0].0.to_owned())?;
+    let found = values.iter().find(|(value, _)| *value == text);
+    let all = || values.iter().map(|(value, _)| format!("`{value}`")).collect::<Vec<_>>().join(" or ");
+    found.map(|(_, value)| *value).ok_or_else(|| ConfigError::new(name, format!("is wrong: it is {}", all())))
+}
+
 impl AuthConfig {
-    /// `JWT_SECRET` or `JWT_JWKS_URL`, `JWT_ISSUER`, `JWT_AUDIENCE`, `JWT_TENANT_CLAIM`, `JWT_SCOPE_CLAIM`.
+    /// The secret `JWT_SECRET` or `JWT_JWKS_URL`, `JWT_ISSUER`, `JWT_AUDIENCE`, `JWT_TENANT_CLAIM`, `JWT_SCOPE_CLAIM`.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let keys = match (non_blank("JWT_SECRET")?, non_blank("JWT_JWKS_URL")?) {
-            (Some(secret), None) if secret.len() >= MIN_SECRET_BYTES => JwtKeys::Secret(secret),
+        let keys = match (Secret::optional_from_env("JWT_SECRET")?, variable("JWT_JWKS_URL")?) {
+            (Some(secret), None) if secret.given().is_none_or(|given| given.len() >= MIN_SECRET_BYTES) => {
+                JwtKeys::Secret(secret)
+            }
             (Some(_), None) => {
                 return Err(ConfigError::new("JWT_SECRET", "is wrong: HS256 needs 32 bytes or more"));
             }

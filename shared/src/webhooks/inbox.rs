@@ -46,7 +46,8 @@ pub struct Receiver {
 impl Receiver {
     /// Uses the system clock; fails if the database URL cannot be used.
     pub fn new(database: &DatabaseConfig) -> Result<Self, ConfigError> {
-        let db = Db::new(database).map_err(|_| ConfigError::new("APP_DATABASE_URL", "is wrong"))?;
+        let db =
+            Db::new(database).map_err(|error| ConfigError::new("APP_DATABASE_URL", error.to_string()))?;
         Ok(Self { db, now: Timestamp::now, deadline: DEADLINE })
     }
 

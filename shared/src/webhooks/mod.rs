@@ -11,5 +11,6 @@ pub mod reading;
 pub mod shopify;
 mod shopify_members;
 pub mod signature;
+pub mod signing_secret;
 pub mod stripe;
 pub mod threepl;

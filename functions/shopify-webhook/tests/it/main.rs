@@ -19,7 +19,6 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use shared::webhooks::inbox::Receiver;
-use shared::webhooks::signature::Secrets;
 use shopify_webhook::Webhook;
 use testing::{Event, Reply, Seed, Shop, blocks, case};
 
@@ -27,7 +26,7 @@ const SECRET: &str = "client_secret_of_the_tests";
 const DOMAIN: &str = "alder.myshopify.com";
 
 fn webhook(shop: &Shop) -> Webhook {
-    Webhook { receiver: Receiver::new(&shop.db.app_config()).unwrap(), secrets: Secrets::plain(SECRET) }
+    Webhook { receiver: Receiver::new(&shop.db.app_config()).unwrap(), secrets: SECRET.into() }
 }
 
 async fn open(seed: Seed) -> (Shop, Webhook) {

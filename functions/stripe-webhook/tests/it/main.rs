@@ -10,6 +10,7 @@ mod log;
 mod money;
 mod official;
 mod once;
+mod rotation;
 mod signatures;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -17,7 +18,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use shared::webhooks::inbox::Receiver;
-use shared::webhooks::signature::Secrets;
 use stripe_webhook::{Livemode, Webhook};
 use testing::{Event, Reply, Seed, Shop, case};
 use uuid::Uuid;
@@ -33,7 +33,7 @@ fn now() -> Timestamp {
 fn webhook(shop: &Shop) -> Webhook {
     let mut receiver = Receiver::new(&shop.db.app_config()).unwrap();
     receiver.now = now;
-    Webhook { receiver, secrets: Secrets::plain(SECRET), livemode: Livemode::Any }
+    Webhook { receiver, secrets: SECRET.into(), livemode: Livemode::Any }
 }
 
 fn sign(secret: &str, timestamp: &str, body: &[u8]) -> String {
