@@ -21,6 +21,11 @@ static FILES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../migrations");
 const ROLE_ATTEMPTS: u32 = 20;
 const ROLE_PAUSE_MS: std::ops::Range<u64> = 5..50;
 
+/// A step that waits for a lock holds up every request that comes after it. So it gives up soon, and leaves a pause for them.
+const LOCK_TIMEOUT: &str = "set lock_timeout = '2s'";
+const LOCK_RETRIES: u32 = 60;
+const LOCK_PAUSE_MS: std::ops::Range<u64> = 500..1_500;
+
 /// Taken before functions are replaced: two concurrent `create or replace` of one function fail.
 const FUNCTIONS_LOCK: &str = "select pg_advisory_xact_lock(hashtextextended('holdfast/functions', 0))";
 
@@ -77,7 +82,13 @@ pub async fn run(owner_url: &str, args: Args) -> anyhow::Result<()> {
         .into_iter()
         .filter_map(|(role, password)| password.as_ref().map(|_| role))
         .collect();
-    migrate(owner_url, Some(passwords.clone())).await?;
+    let Migrated { from, to, retries } = migrate(owner_url, Some(passwords.clone())).await?;
+    if from != to {
+        println!("migrations {from} to {to} are applied");
+    }
+    if retries > 0 {
+        println!("waited for locks {retries} times");
+    }
     match set.as_slice() {
         [] => println!("migrated; the roles' passwords stay as they are"),
         roles => println!("migrated; set the password of {}", roles.join(" and ")),
@@ -85,22 +96,87 @@ pub async fn run(owner_url: &str, args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a migration found and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Migrated {
+    /// Number of the last numbered migration before; 0 for an empty database.
+    pub from: i64,
+    /// The same afterwards.
+    pub to: i64,
+    /// Steps that were tried again, since requests held what they needed.
+    pub retries: u32,
+}
+
 /// Migrates the database at `owner_url`: first the roles, then the numbered migrations, each in a transaction, then all
-/// functions in one transaction.
-pub async fn migrate(owner_url: &str, passwords: Option<RolePasswords>) -> Result<(), MigrateError> {
+/// functions in one transaction. Each step that waits for a lock for longer than 2 s steps back and is tried again, for some
+/// minutes in all: requests that run would queue behind a step that waits.
+pub async fn migrate(owner_url: &str, passwords: Option<RolePasswords>) -> Result<Migrated, MigrateError> {
     let options = owner_options(owner_url)?;
     let mut conn = PgConnection::connect_with(&options)
         .await
         .map_err(|error| MigrateError::Connect(explained(error)))?;
-    let migrated = async {
-        set_up_roles(&mut conn, passwords.unwrap_or_default()).await?;
-        Migrator::with_migrations(numbered()).run(&mut conn).await?;
-        replace_functions(&mut conn).await
-    }
-    .await;
+    let passwords = passwords.unwrap_or_default();
+    let mut retries = 0;
+    let migrated = loop {
+        match attempt(&mut conn, &passwords).await {
+            Err(error) if retries < LOCK_RETRIES && is_in_the_way(&error) => {
+                retries += 1;
+                tokio::time::sleep(Duration::from_millis(rand::random_range(LOCK_PAUSE_MS))).await;
+            }
+            done => break done,
+        }
+    };
     // The outcome does not depend on a clean close.
     let _ = conn.close().await;
-    migrated
+    migrated.map(|(from, to)| Migrated { from, to, retries })
+}
+
+/// What is done stays done, and is passed over by the next attempt.
+async fn attempt(conn: &mut PgConnection, passwords: &RolePasswords) -> Result<(i64, i64), MigrateError> {
+    sqlx::query(LOCK_TIMEOUT).execute(&mut *conn).await.map_err(MigrateError::Connect)?;
+    let from = last_applied(conn).await?;
+    set_up_roles(conn, passwords.clone()).await?;
+    Migrator::with_migrations(numbered()).run(&mut *conn).await?;
+    replace_functions(conn).await?;
+    Ok((from, last_applied(conn).await?))
+}
+
+/// The number of the last numbered migration; 0 in an empty database.
+pub async fn last_applied(conn: &mut PgConnection) -> Result<i64, MigrateError> {
+    let asked = async {
+        let there: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null")
+            .fetch_one(&mut *conn)
+            .await?;
+        match there {
+            true => {
+                sqlx::query_scalar("select coalesce(max(version), 0) from _sqlx_migrations")
+                    .fetch_one(conn)
+                    .await
+            }
+            false => Ok(0),
+        }
+    };
+    asked.await.map_err(MigrateError::Connect)
+}
+
+/// The number of the last migration that this program carries.
+pub fn last_carried() -> i64 {
+    numbered().last().map_or(0, |migration| migration.version)
+}
+
+/// Whether a step met a lock that somebody held for too long (55P03), or a deadlock with a request (40P01).
+fn is_in_the_way(error: &MigrateError) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(sqlx::Error::Database(db)) = error.downcast_ref()
+            && db.code().is_some_and(|code| matches!(code.as_ref(), "55P03" | "40P01"))
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The SQL files of a folder and its subfolders as (path below `migrations/`, text), sorted by path.

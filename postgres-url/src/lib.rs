@@ -9,5 +9,5 @@ mod rds;
 mod reading;
 mod refusal;
 
-pub use reading::{Overrides, WrongAddress, options};
+pub use reading::{Overrides, WrongAddress, options, password};
 pub use refusal::why_refused;

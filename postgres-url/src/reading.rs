@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
+use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::rds;
@@ -62,11 +64,18 @@ fn of_url(url: &str) -> Result<PgConnectOptions, WrongAddress> {
     })
 }
 
+fn read_secret(text: &str) -> Result<RdsSecret, WrongAddress> {
+    // What serde says of a mistake could quote the password.
+    serde_json::from_str(text).map_err(|_| {
+        WrongAddress(
+            "the database's secret must be JSON with username and password, and may have host, port and dbname".into(),
+        )
+    })
+}
+
 fn of_secret(text: &str, overrides: &Overrides) -> Result<PgConnectOptions, WrongAddress> {
     let wrong = |what: &str| WrongAddress(format!("the database's secret {what}"));
-    // What serde says of a mistake could quote the password.
-    let secret: RdsSecret = serde_json::from_str(text)
-        .map_err(|_| wrong("must be JSON with username and password, and may have host, port and dbname"))?;
+    let secret = read_secret(text)?;
     let host = overrides.host.clone().or(secret.host).ok_or_else(|| wrong("names no host"))?;
     let database = overrides.database.clone().or(secret.dbname);
     let database = database.ok_or_else(|| wrong("names no database (dbname)"))?;
@@ -81,6 +90,19 @@ fn of_secret(text: &str, overrides: &Overrides) -> Result<PgConnectOptions, Wron
         .password(&secret.password)
         .database(&database);
     Ok(port.map_or(named.clone(), |port| named.port(port)))
+}
+
+/// The password in a URL or in a secret.
+pub fn password(address: &str) -> Result<String, WrongAddress> {
+    let address = address.trim();
+    if address.starts_with('{') {
+        return Ok(read_secret(address)?.password);
+    }
+    // The options do not show it; a URL made of them does, decoded by the reader of URLs.
+    let url = of_url(address)?.to_url_lossy();
+    let password = url.password().and_then(|text| percent_decode_str(text).decode_utf8().ok());
+    let password = password.filter(|password| !password.is_empty());
+    password.map(Into::into).ok_or_else(|| WrongAddress("the database's address has no password".into()))
 }
 
 /// Raises the modes that verify nothing, which a URL often has from a provider's page: `require`, `prefer` and `allow` take any
@@ -172,6 +194,17 @@ mod tests {
         assert_eq!(options(own, &NOTHING).unwrap_err().to_string(), "the database's secret names no host");
         let text = r#"{"username":"app","password":"x","host":"h","port":"5434","dbname":"d"}"#;
         assert_eq!(options(text, &NOTHING).unwrap().get_port(), 5434);
+    }
+
+    #[test]
+    fn a_password_is_read_from_either_form() {
+        for (address, expected) in [
+            ("postgres://a:p%2F%40%3A%25x@h/d", "p/@:%x"),
+            (r#"{"username":"a","password":"p/@:%x"}"#, "p/@:%x"),
+        ] {
+            assert_eq!(password(address).as_deref(), Ok(expected), "{address}");
+        }
+        assert!(password("postgres://a@h/d").is_err());
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 mod bench;
 mod chaos;
+mod compat;
+mod deploy;
 mod dev;
+mod package;
 mod partner;
 mod scenario;
 mod send;
@@ -43,6 +46,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Build every function as it is deployed, each with its own features, and check it.
+    Package(package::Args),
+    /// Deploy what is packaged: look first, migrate, then shift the requests.
+    Deploy(deploy::Args),
+    /// Run the release before on this release's SQL, as a canary and a rollback do.
+    Compat(compat::Args),
     /// Create a tenant with stock and orders in the running stack; print it as JSON.
     Scenario(scenario::Args),
     /// The same as `holdfast admin`, for the database of DATABASE_URL or, if it is not set, of the running stack.
@@ -62,6 +71,9 @@ async fn main() -> ExitCode {
         Command::Test(args) => test::run(args).await,
         Command::Bench { args } => Err(bench::exec(&args)),
         Command::Chaos { args } => Err(chaos::exec(&args)),
+        Command::Package(args) => package::run(args).await.map(|()| ExitCode::SUCCESS),
+        Command::Deploy(args) => deploy::run(args).await.map(|()| ExitCode::SUCCESS),
+        Command::Compat(args) => compat::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => admin(command).await.map(|()| ExitCode::SUCCESS),
         Command::Send(command) => send::run(command).await.map(|()| ExitCode::SUCCESS),

@@ -1,6 +1,10 @@
 //! Metrics as log lines in the CloudWatch Embedded Metric Format (EMF) on standard output. CloudWatch extracts the metrics
 //! from the log, so that no request waits for an API call.
+//!
+//! A line carries the level that the function logs at: Lambda's filter takes a JSON line without one as INFO, so at WARN it would
+//! drop every metric.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::runtime::config::optional;
@@ -19,6 +23,10 @@ pub enum Unit {
     Seconds,
     /// Milliseconds.
     Milliseconds,
+}
+
+fn level() -> String {
+    optional("AWS_LAMBDA_LOG_LEVEL", String::from("INFO")).unwrap_or_default()
 }
 
 /// One log line with metrics of one function; without metrics it is not written.
@@ -64,6 +72,10 @@ impl Line {
                 {"Namespace": NAMESPACE, "Dimensions": [["Function"]], "Metrics": described}]}),
         );
         document.insert("Function".into(), function.into());
+        document.insert("level".into(), level().into());
+        if let Ok(at) = Timestamp::from_millisecond(at_ms) {
+            document.insert("timestamp".into(), at.to_string().into());
+        }
         for (name, _, value) in &self.metrics {
             document.insert((*name).into(), value.clone());
         }
@@ -75,18 +87,19 @@ impl Line {
         if !self.metrics.is_empty() {
             let named = optional("AWS_LAMBDA_FUNCTION_NAME", self.function.to_owned());
             let function = named.unwrap_or_else(|_| self.function.to_owned());
-            println!("{}", self.document(&function, jiff::Timestamp::now().as_millisecond()));
+            println!("{}", self.document(&function, Timestamp::now().as_millisecond()));
         }
     }
 }
 
-/// Counts a request by its answer: replays, refused allocations, conflicts, wrong signatures; of a webhook's deliveries the
+/// Counts a request by its answer: failures (5xx), replays, refused allocations, conflicts, wrong signatures; of a webhook's deliveries the
 /// duplicates and the exceptions.
 pub fn of_request(answered: &Answered<'_>) -> Line {
     let first = !answered.replayed;
     let refused = answered.recorded && (400..500).contains(&answered.status);
     let allocation = answered.pattern().is_some_and(|pattern| pattern.ends_with("/allocate"));
     [
+        ("Failures", answered.status >= 500),
         ("Replays", answered.replayed),
         ("AllocationsRefused", first && refused && allocation),
         ("ConflictsInFlight", answered.code == Some("idempotency_key_in_use")),
@@ -120,6 +133,7 @@ mod tests {
                     "Dimensions": [["Function"]], "Metrics": [{"Name": "Delivered", "Unit": "Count"},
                     {"Name": "BatchTime", "Unit": "Milliseconds"}]}]},
                 "Function": "relay", "Delivered": 3.0, "BatchTime": [1.5, 2.0],
+                "level": "INFO", "timestamp": "2023-11-14T22:13:20Z",
             })
         );
         let many = Line::of("relay").with_all("BatchTime", Unit::Milliseconds, &[0.0; 250]);
@@ -163,6 +177,7 @@ mod tests {
             (ALLOCATE, (422, Some("idempotency_key_reused"), false, false), &[]),
             (ALLOCATE, (409, Some("idempotency_key_in_use"), false, false), &["ConflictsInFlight"]),
             (SAVE, (422, Some("unknown_sku"), true, false), &[]),
+            (SAVE, (503, Some("unavailable"), false, false), &["Failures"]),
             (SAVE, (409, Some("version_conflict"), true, false), &["VersionConflicts"]),
             (SAVE, (412, Some("version_conflict"), true, false), &["VersionConflicts"]),
             (SAVE, (409, Some("version_conflict"), true, true), &["Replays"]),

@@ -3,9 +3,22 @@
 //! Promises: nothing in the line comes from outside unescaped, and no raw path, header or body is in it.
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
+
+use crate::runtime::environment::optional;
+
+/// What takes this long is always logged.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Whether an ordinary request is logged, as one of those that stand for the others.
+fn is_in_sample() -> bool {
+    static ONE_IN: OnceLock<u32> = OnceLock::new();
+    let one_in = *ONE_IN.get_or_init(|| optional("LOG_SUCCESSES_ONE_IN", 1).unwrap_or(1));
+    one_in <= 1 || rand::random_ratio(1, one_in)
+}
 
 /// What became known of a request while it was worked on.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +97,10 @@ pub struct Answered<'a> {
 }
 
 impl Answered<'_> {
+    fn is_ordinary(&self) -> bool {
+        self.status < 400 && !self.replayed && self.seen.took < SLOW
+    }
+
     /// The path pattern of the route, if there is one.
     pub fn pattern(&self) -> Option<&'static str> {
         self.seen.pattern
@@ -94,8 +111,11 @@ impl Answered<'_> {
         self.seen.delivery.as_ref().map(|delivery| delivery.verdict.as_str())
     }
 
-    /// Writes the line.
+    /// Writes the line; of requests that were answered as they should be and soon, one in `LOG_SUCCESSES_ONE_IN` (1).
     pub fn log(&self) {
+        if self.is_ordinary() && !is_in_sample() {
+            return;
+        }
         let Seen { pattern, tenant, actor, delivery, took } = &self.seen;
         let route = format!("{} {}", self.method, pattern.unwrap_or("(no route)"));
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

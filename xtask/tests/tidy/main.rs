@@ -3,6 +3,7 @@
 //! on a made-up text that it finds a fault.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod alarms;
 mod contract;
 mod crates;
 mod left_out;

@@ -1,5 +1,7 @@
 //! Secrets that are kept in Secrets Manager and rotated while the real binary runs.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -99,4 +101,64 @@ async fn without_secrets_manager_a_request_is_503_and_works_as_soon_as_it_answer
     assert_eq!(status(&sandbox, "evt_1", "whsec_late").await, 503);
     moto.secret("signing", "whsec_late").await;
     until(200, &sandbox, "evt_1", "whsec_late").await;
+}
+
+/// A program that computes signatures again with AWS's own library; killed when dropped.
+struct Checker {
+    process: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    ports: [String; 2],
+}
+
+impl Checker {
+    fn start(secret: &str) -> Option<Self> {
+        const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aws_stand_in.py");
+        let mut process = Command::new(testing::python()?)
+            .args([SCRIPT, testing::emulator::event::REGION, secret])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let (secrets_manager, postgres) = line.trim().split_once(' ').unwrap();
+        let ports = [secrets_manager.to_owned(), postgres.to_owned()];
+        Some(Self { process, lines, ports })
+    }
+}
+
+impl Drop for Checker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn what_is_signed_for_aws_is_what_its_own_library_signs() {
+    let Some(mut checker) = Checker::start("whsec_of_the_tests") else { return };
+    let [secrets_manager, postgres] = checker.ports.clone();
+    let shop = Shop::open(Seed::default()).await;
+    let url = shop.db.app_config().url;
+    let function = |url: &str| {
+        Function::new("stripe-webhook", env!("CARGO_BIN_EXE_stripe-webhook"))
+            .env("APP_DATABASE_URL", url)
+            .env("DATABASE_POOLER", if shop.db.is_pooled() { "transaction" } else { "none" })
+            .env("STRIPE_WEBHOOK_SECRET_ARN", "arn:aws:secretsmanager:eu-west-1:1:secret:a-b")
+            .env("STRIPE_LIVEMODE", "any")
+            .env("AWS_ENDPOINT_URL_SECRETS_MANAGER", format!("http://127.0.0.1:{secrets_manager}"))
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env("AWS_SESSION_TOKEN", "test/+=")
+    };
+    let sandbox = Sandbox::start(&function(url.given().unwrap())).await.unwrap();
+    assert_eq!(status(&sandbox, "evt_1", "whsec_of_the_tests").await, 200, "the signature of a call");
+    // With IAM authentication the password is a token, made for host, port and user.
+    let iam = function(&format!("postgres://holdfast_app@127.0.0.1:{postgres}/holdfast"))
+        .env("DATABASE_AUTH", "iam");
+    let sandbox = Sandbox::start(&iam).await.unwrap();
+    sandbox.ready().await.unwrap();
+    let mut line = String::new();
+    checker.lines.read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), "token");
 }
