@@ -41,7 +41,7 @@ async fn a_delivery_is_one_line_and_what_went_wrong_is_counted() {
         |topic: &str, verdict: &str| json!(["POST /webhooks/stripe", 200, null, "stripe", topic, verdict]);
     let refused = json!(["POST /webhooks/stripe", 401, "bad_signature", null, null, null]);
     let [created, paid] = ["customer.created", "payment_intent.succeeded"];
-    let expected = [line(created, "processed"), line(created, "duplicate"), line(paid, "kept"), refused];
+    let expected = [line(created, "processed"), line(created, "duplicate"), line(paid, "unclaimed"), refused];
     assert_eq!(told, expected, "{text}");
     let names: Vec<_> =
         counted.iter().map(|line| &line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"]).collect();
