@@ -3,6 +3,7 @@
 //! invariants. The seed decides what is drawn; what the machine does in between it cannot decide, so a seed repeats as far
 //! as timing allows.
 
+mod arrivals;
 mod audits;
 mod checks;
 mod clients;
