@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 sys.path.insert(0, os.path.dirname(__file__))
 
 from issuer import Issuer  # noqa: E402
-from stack import PATIENCE_SECS, Stack, Tenant  # noqa: E402
+from stack import PATIENCE_SECS, Stack, Tenant, until  # noqa: E402
 
 #: Of a desk, and of a small phone.
 DESK, PHONE = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
@@ -79,7 +79,8 @@ class Window:
     def ready(self, view=""):
         """Waits until a view is there, with all that it loads."""
         self.page.wait_for_selector(f"main > .view{'.' + view if view else ''} h1")
-        self.page.wait_for_function("!document.querySelector('[aria-busy=true], .loading')")
+        # Not wait_for_function: it evaluates text in the page, which the page's policy forbids.
+        until(lambda: self.page.evaluate("!document.querySelector('[aria-busy=true], .loading')"), "the view is whole")
 
 
 @pytest.fixture

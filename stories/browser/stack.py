@@ -15,7 +15,7 @@ import uuid
 
 ALL_SCOPES = "orders:write orders:read credit:write outbox:admin platform:admin"
 #: Longest wait for anything, on a busy machine too.
-PATIENCE_SECS = 60
+PATIENCE_SECS = int(os.environ.get("HOLDFAST_PATIENCE", "60"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

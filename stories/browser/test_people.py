@@ -213,7 +213,7 @@ def test_a_filter_stands_in_the_address_and_an_address_leads_to_its_order(house,
     page = maya.open("orders")
     page.keyboard.press("/")
     page.keyboard.type("FIND")
-    page.wait_for_function("location.hash.includes('q=FIND')")
+    until(lambda: "q=FIND" in page.url, "the filter stands in the address")
     page.get_by_role("link", name=order["number"], exact=True).wait_for()
     assert page.locator("a.row").count() == 1
     page.reload()

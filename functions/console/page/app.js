@@ -17,7 +17,7 @@ const VIEWS = [
 	['events', 'Events', 'e', './events.js', 'list', 'outbox:admin'],
 	['event', null, null, './events.js', 'show', 'outbox:admin'],
 	['dead-letters', 'Dead letters', 'd', './dead-letters.js', 'show', 'outbox:admin', 'deadLetters'],
-	['exceptions', 'Exceptions', 'x', './exceptions.js', 'list', 'outbox:admin', 'exceptions'],
+	['exceptions', 'Exceptions', 'x', './exceptions.js', 'list', 'outbox:admin platform:admin', 'exceptions'],
 	['shortfalls', 'Shortfalls', 'f', './shortfalls.js', 'list', 'outbox:admin', 'shortfalls'],
 	['reconcile', 'Reconcile', 'r', './reconcile.js', 'list', 'outbox:admin', 'held'],
 	['reconciliation', null, null, './reconcile.js', 'show', 'outbox:admin'],
@@ -27,6 +27,9 @@ const GROUPS = [['Selling', ['orders', 'customers', 'stock', 'invoices']],
 	['Operating', ['overview', 'events', 'dead-letters', 'exceptions', 'shortfalls', 'reconcile', 'destinations']]];
 const PARENTS = { order: 'orders', 'new-order': 'orders', customer: 'customers', invoice: 'invoices', event: 'events', reconciliation: 'reconcile' };
 const COUNT_EVERY_MS = 30_000;
+
+/** Whether one of these scopes is there. */
+const mayAny = (scopes) => scopes.split(' ').some(may);
 
 const base = new URL('.', location.href);
 const waiting = h('div', { id: 'waiting', role: 'status' });
@@ -50,7 +53,7 @@ const href = (name, parameter) => `#/${name}${parameter ? `/${parameter}` : ''}`
 function address() {
 	const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
 	const [name, parameter] = path.split('/').map(decodeURIComponent);
-	return { name: name || (may('orders:read') ? 'orders' : 'overview'), parameter, query: new URLSearchParams(query) };
+	return { name: name || (may('orders:read') ? 'orders' : may('outbox:admin') ? 'overview' : 'exceptions'), parameter, query: new URLSearchParams(query) };
 }
 
 async function open() {
@@ -99,7 +102,7 @@ async function open() {
 function sideBar() {
 	const entry = (name) => {
 		const [, title, key, , , scope, counts] = VIEWS.find(([known]) => known === name);
-		if (!may(scope)) return null;
+		if (!mayAny(scope)) return null;
 		return h('a', { href: href(name), 'data-view': name, title: `g ${key}` }, h('span', title), counts ? h('span.count', { 'data-count': counts }) : null);
 	};
 	const groups = GROUPS.map(([title, names]) => { const entries = names.map(entry).filter(Boolean); return entries.length ? [h('p.group', title), entries] : null; });
@@ -130,7 +133,7 @@ function unanswered() {
 	return client.unanswered().map((intention) => {
 		const bar = notice('warn', [h('strong', 'No answer was seen. '), `${intention.label ?? `${intention.method} ${intention.path}`}, sent `, ago(intention.at), '.'],
 			button('Find out', async () => {
-				try { await client.resume(intention); say('It is done, once.'); bar.remove(); await open(); } catch (error) {
+				try { await client.resume(intention); bar.remove(); await open(); say('It is done, once.'); } catch (error) {
 					if (error.name === 'Refusal') bar.remove();
 					throw error;
 				}
@@ -162,7 +165,7 @@ function leave() {
 // ── Keys
 function help() {
 	const rows = [['/', 'Search'], ['n', 'New order'], ['j, k', 'Next and previous row'], ['Enter', 'Open the row'], ['?', 'These keys'],
-		...VIEWS.filter(([, title, , , , scope]) => title && may(scope)).map(([, title, key]) => [`g ${key}`, title])];
+		...VIEWS.filter(([, title, , , , scope]) => title && mayAny(scope)).map(([, title, key]) => [`g ${key}`, title])];
 	return dialog('Keys', (close) => [h('dl.keys', rows.map(([key, does]) => h('div', h('dt', key.split(' ').map((part) => h('kbd', part))), h('dd', does)))),
 		buttons(button('Close', () => close(true), 'main'))]);
 }
@@ -173,7 +176,7 @@ document.addEventListener('keydown', (event) => {
 	if (typing || event.ctrlKey || event.metaKey || event.altKey || !token() || document.querySelector('dialog[open]')) return;
 	const rows = [...document.querySelectorAll('main a.row')];
 	const step = (by) => rows[Math.min(rows.length - 1, Math.max(0, rows.indexOf(document.activeElement) + by))]?.focus();
-	const target = Date.now() - went < 1500 && VIEWS.find(([, , key, , , scope]) => key === event.key && may(scope));
+	const target = Date.now() - went < 1500 && VIEWS.find(([, , key, , , scope]) => key === event.key && mayAny(scope));
 	went = 0;
 	if (target) location.hash = href(target[0]);
 	else if (event.key === 'g') went = Date.now();

@@ -31,7 +31,7 @@ export async function show(ctx) {
 	ctx.title(`Event ${ctx.parameter}`);
 	async function render() {
 		const e = await ctx.get(path);
-		const attempts = e.attemptLog ?? e.tries ?? (Array.isArray(e.attempts) ? e.attempts : null);
+		const attempts = e.attemptLog;
 		ctx.at.replaceChildren(heading(e.type, badge(e.state),
 			e.destinationId && ['dead', 'delivered'].includes(e.state) ? button('Send again', async () => {
 				await ctx.send('POST', `${path}/requeue`, {}, `Send event ${e.id} again`);
@@ -49,13 +49,13 @@ export async function show(ctx) {
 			}, 'quiet') : null),
 		panel(null, facts([['To', e.destinationId ? link(`#/events?destination=${e.destinationId}`, e.destinationName ?? e.destinationId) : 'nobody subscribes'],
 			['About', `${words(e.aggregate.type)} ${e.aggregate.id}`], ['Number of its kind', number(e.aggregate.sequence)],
-			['Written', time(e.createdAt)], ['Attempts', number(Array.isArray(e.attempts) ? e.attempts.length : e.attempts)],
+			['Written', time(e.createdAt)], ['Attempts', number(e.attempts)],
 			e.state === 'pending' ? ['Next try', e.nextAttemptAt ? time(e.nextAttemptAt) : 'when the one before it is out'] : null,
 			e.deliveredAt ? ['Delivered', time(e.deliveredAt)] : null, e.deadLetteredAt ? ['Given up', time(e.deadLetteredAt)] : null,
 			e.discardReason ? ['Discarded because', e.discardReason] : null, e.requeues ? ['Sent again by people', number(e.requeues)] : null])),
 		e.lastError ? panel('Last error', h('pre.bad', { tabIndex: 0 }, e.lastError)) : '',
 		attempts?.length ? panel('Attempts', table('Attempts', [['When', (a) => time(a.at)], ['Status', (a) => a.status ?? muted('no answer')],
-			['Took', (a) => a.ms !== undefined && a.ms !== null && `${number(a.ms)} ms`, 'num'], ['What was said', (a) => (a.said ?? a.error ?? '') && h('span.said', a.said ?? a.error), 'grow']], attempts)) : '',
+			['Took', (a) => a.ms !== undefined && a.ms !== null && `${number(a.ms)} ms`, 'num'], ['What was said', (a) => a.said && h('span.said', a.said), 'grow']], attempts)) : '',
 		panel('Document', h('pre', { tabIndex: 0 }, JSON.stringify(e.payload, null, 2))),
 		e.history?.length ? panel('What people did', table('What people did', [['When', (x) => time(x.at)], ['Who', (x) => x.byName ?? x.by], ['What', (x) => words(x.action)], ['Why', (x) => x.reason, 'grow']], e.history)) : '');
 	}

@@ -16,6 +16,8 @@ export function combobox(label, find, show, take, attributes = {}) {
 	let at = -1;
 	let timer = 0;
 	let asked = 0;
+	// Whether the list is that of an earlier text: Enter must not take of it what nobody means any more.
+	let stale = false;
 	const mark = (next) => {
 		at = next;
 		[...list.children].forEach((option, n) => option.setAttribute('aria-selected', String(n === at)));
@@ -30,20 +32,21 @@ export function combobox(label, find, show, take, attributes = {}) {
 		try { found = await find(box.value.trim()); } catch { /* the list stays empty */ }
 		if (mine !== asked) return;
 		items = found;
+		stale = false;
 		list.replaceChildren(...(items.length ? items.map((item, n) => h('li', { role: 'option', id: `${list.id}-${n}`, 'aria-selected': 'false', onpointerdown: (event) => { event.preventDefault(); choose(item); } }, show(item)))
 			: [h('li.muted', { role: 'option', 'aria-disabled': 'true', 'aria-selected': 'false', id: `${list.id}-0` }, 'Nothing found')]));
 		list.hidden = false;
 		box.setAttribute('aria-expanded', 'true');
 		mark(items.length ? 0 : -1);
 	};
-	box.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(look, 150); });
+	box.addEventListener('input', () => { stale = true; clearTimeout(timer); timer = setTimeout(look, 150); });
 	box.addEventListener('focus', look);
 	box.addEventListener('blur', shut);
 	box.addEventListener('keydown', (event) => {
 		if (event.key === 'ArrowDown' && list.hidden) look();
 		else if (event.key === 'ArrowDown') mark(Math.min(items.length - 1, at + 1));
 		else if (event.key === 'ArrowUp') mark(Math.max(0, at - 1));
-		else if (event.key === 'Enter' && !list.hidden && items[at]) choose(items[at]);
+		else if (event.key === 'Enter' && stale) { clearTimeout(timer); look().then(() => { if (!stale && items[0]) choose(items[0]); }); } else if (event.key === 'Enter' && !list.hidden && items[at]) choose(items[at]);
 		else if (event.key === 'Escape' && !list.hidden) shut();
 		else return;
 		event.preventDefault();
@@ -103,7 +106,7 @@ export function pickSkus(client) {
 export function askPaste() {
 	return dialog('Paste from a spreadsheet', (close) => {
 		const text = h('textarea', { rows: 8, autofocus: true, spellcheck: 'false', placeholder: 'HARBOR-NVY-M\t12' });
-		return h('form', { onsubmit: (event) => { event.preventDefault(); close(text.value.trim() || undefined); } },
+		return h('form', { onsubmit: (event) => { event.preventDefault(); close(text.value.trim() ? text.value : undefined); } },
 			field('Cells', text, { wide: true, hint: 'Rows of code and quantity, or a grid: sizes in the first row, runs such as HARBOR-NVY in the first column.' }),
 			buttons(button('Cancel', () => close(undefined)), h('button.main', 'Take over')));
 	}, 'wide');
