@@ -278,6 +278,27 @@ pub async fn add_threepl_account(
     Ok(())
 }
 
+/// Says where a 3PL account reports its stock, and with which bearer token it is asked; replaces what was said before.
+pub async fn set_threepl_inventory(
+    conn: &mut PgConnection,
+    tenant: Uuid,
+    account: &str,
+    base_url: &str,
+    token: &str,
+) -> Result<()> {
+    sqlx::query(
+        "insert into threepl_inventory (tenant_id, account_id, base_url, token) values ($1, $2, $3, $4)
+         on conflict (tenant_id, account_id) do update set base_url = excluded.base_url, token = excluded.token",
+    )
+    .bind(tenant)
+    .bind(account)
+    .bind(base_url)
+    .bind(token)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Stores the hash of an API key and returns the key's id. Without `expires_days` it is valid until it is revoked.
 pub async fn add_api_key(
     conn: &mut PgConnection,

@@ -17,6 +17,7 @@ mod moto;
 mod proxy;
 mod seed;
 mod story;
+mod warehouse;
 mod wire;
 
 pub use blocks::blocks;
@@ -32,4 +33,5 @@ pub use moto::Moto;
 pub use proxy::Proxy;
 pub use seed::{Destination, Seed, Tenant};
 pub use story::{Hold, Shop, fresh_key, lines};
+pub use warehouse::{Asked, Moto, Warehouse};
 pub use wire::{Action, Counts, Toward, Wire};

@@ -7,6 +7,7 @@ mod deploy;
 mod dev;
 mod package;
 mod partner;
+mod reconcile;
 mod scenario;
 mod send;
 mod test;
@@ -57,6 +58,8 @@ enum Command {
     /// The same as `holdfast admin`, for the database of DATABASE_URL or, if it is not set, of the running stack.
     #[command(subcommand)]
     Admin(holdfast::admin::Command),
+    /// Reconcile with what 3PLs count, in the running stack; shows the progress.
+    Reconcile(reconcile::Args),
     /// Sign a webhook payload as Stripe, Shopify or a 3PL would, and post it to the running stack.
     #[command(subcommand)]
     Send(send::Command),
@@ -76,6 +79,7 @@ async fn main() -> ExitCode {
         Command::Compat(args) => compat::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Scenario(args) => scenario::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => admin(command).await.map(|()| ExitCode::SUCCESS),
+        Command::Reconcile(args) => reconcile::run(args).await.map(|()| ExitCode::SUCCESS),
         Command::Send(command) => send::run(command).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate(args) => migrate(args).await.map(|()| ExitCode::SUCCESS),
     };

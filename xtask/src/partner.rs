@@ -1,5 +1,5 @@
 //! The local partner stands in for all that Holdfast calls: a webhook receiver that checks signatures, a Shopify shop
-//! ([`shopify`]), SES ([`ses`]) and a 3PL's inventory report.
+//! ([`shopify`]), SES ([`ses`]) and a 3PL's inventory report ([`inventory`]).
 //!
 //! | request | effect |
 //! |---|---|
@@ -9,16 +9,17 @@
 //! | `GET /received` | the last 10,000 of these requests, newest last |
 //! | `POST /behave {"status":500}` | sets the status that they are answered with |
 //! | `POST /inventory {"account","items":[{"sku","onHand"}]}` | sets what this 3PL account reports |
-//! | `GET /inventory/{account}` | the 3PL's report |
+//! | `GET /3pl/{account}/inventory?cursor=&limit=` | the 3PL's report, with the account's token |
 //!
 //! Bodies are read as JSON whatever their content type: people type these requests by hand.
 
+pub mod inventory;
 pub mod ses;
 pub mod shopify;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -59,19 +60,6 @@ struct Behave {
     status: u16,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
-struct Inventory {
-    account: String,
-    items: Vec<Item>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Item {
-    sku: String,
-    on_hand: i64,
-}
-
 struct Partner {
     database: PgPool,
     memory: Mutex<Memory>,
@@ -80,7 +68,7 @@ struct Partner {
 struct Memory {
     received: VecDeque<Received>,
     answer: StatusCode,
-    inventory: HashMap<String, Inventory>,
+    inventory: inventory::Inventories,
     /// Kinds of requests whose first arrival has been printed.
     announced: HashSet<&'static str>,
 }
@@ -140,7 +128,7 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
     let memory = Memory {
         received: VecDeque::new(),
         answer: StatusCode::OK,
-        inventory: HashMap::new(),
+        inventory: inventory::Inventories::new(),
         announced: HashSet::new(),
     };
     let partner = Arc::new(Partner { database, memory: Mutex::new(memory) });
@@ -150,8 +138,8 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         .route("/v2/email/outbound-emails", post(ses::take_mail))
         .route("/received", get(list_received))
         .route("/behave", post(behave))
-        .route("/inventory", post(set_inventory))
-        .route("/inventory/{account}", get(report_inventory))
+        .route("/inventory", post(inventory::set))
+        .route("/3pl/{account}/inventory", get(inventory::report))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(partner);
     let listener = tokio::net::TcpListener::bind(address)
@@ -229,21 +217,4 @@ async fn behave(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode
         }
         _ => (StatusCode::BAD_REQUEST, "status is 200 … 999\n".to_owned()),
     }
-}
-
-async fn set_inventory(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode, String) {
-    match serde_json::from_slice::<Inventory>(&body) {
-        Ok(reported) => {
-            partner.memory().inventory.insert(reported.account.clone(), reported);
-            (StatusCode::OK, String::new())
-        }
-        Err(error) => (StatusCode::BAD_REQUEST, format!("not {{\"account\",\"items\"}}: {error}\n")),
-    }
-}
-
-async fn report_inventory(
-    State(partner): State<Arc<Partner>>,
-    Path(account): Path<String>,
-) -> Result<Json<Inventory>, StatusCode> {
-    partner.memory().inventory.get(&account).cloned().map(Json).ok_or(StatusCode::NOT_FOUND)
 }

@@ -182,5 +182,8 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
     master_data::add_webhook_destination(conn, tenant, ids.destination, &url, &ids.destination_secret)
         .await?;
     master_data::add_shop(conn, tenant, &ids.shop_domain).await?;
-    master_data::add_threepl_account(conn, tenant, &ids.threepl_account, &ids.threepl_secret).await
+    master_data::add_threepl_account(conn, tenant, &ids.threepl_account, &ids.threepl_secret).await?;
+    let url = crate::partner::inventory::url(partner_url, &ids.threepl_account);
+    let token = secrets::random_hex();
+    master_data::set_threepl_inventory(conn, tenant, &ids.threepl_account, &url, &token).await
 }

@@ -6,6 +6,7 @@ mod cold;
 mod fan_out;
 mod history;
 mod lists;
+mod reconcile;
 mod timed;
 mod wire;
 
@@ -28,6 +29,8 @@ pub enum Part {
     History,
     /// Lists and searches at a million orders.
     Lists,
+    /// A night's reconciliation of 40,000 SKUs, beside its floor; allocate beside it.
+    Reconcile,
 }
 
 impl Part {
@@ -39,6 +42,7 @@ impl Part {
             Self::FanOut => fan_out::measure(stage).await,
             Self::History => history::measure(stage).await,
             Self::Lists => lists::measure(stage).await,
+            Self::Reconcile => reconcile::measure(stage).await,
         }
     }
 }

@@ -56,6 +56,30 @@ fn is_shop_domain(domain: &str) -> bool {
     name.bytes().all(allowed) && !name.is_empty() && !name.starts_with('-')
 }
 
+/// An https address without a query, without a slash at its end. (The functions allow plain http where `DESTINATION_ALLOW`
+/// says so; a stack for development sets it up by itself.)
+pub fn inventory_url(text: &str) -> Result<String, String> {
+    let text = text.trim().trim_end_matches('/');
+    let host = text.strip_prefix("https://").unwrap_or_default();
+    if host.is_empty()
+        || host.starts_with('/')
+        || text.contains(['?', '#', '@'])
+        || text.contains(char::is_whitespace)
+    {
+        return Err("the address is https://host/path, without a query or a password".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// What can be sent as a bearer token. The error shows nothing of it.
+pub fn token(text: &str) -> Result<(), String> {
+    let visible = |byte: u8| (b'!'..=b'~').contains(&byte);
+    if text.is_empty() || !text.bytes().all(visible) {
+        return Err("it must be visible ASCII characters".into());
+    }
+    Ok(())
+}
+
 /// A secret of Standard Webhooks: base64, usually after `whsec_`. The error shows nothing of it.
 pub fn secret(text: &str) -> Result<(), String> {
     let Ok(bytes) = STANDARD.decode(text.strip_prefix("whsec_").unwrap_or(text)) else {

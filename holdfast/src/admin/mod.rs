@@ -176,6 +176,24 @@ pub enum ThreeplCommand {
         #[arg(long)]
         secret: Option<String>,
     },
+    /// Say where an account reports its stock, for the nightly reconciliation.
+    Inventory {
+        /// The account's id.
+        #[arg(long)]
+        account: String,
+        /// The address of the report without `/inventory` at its end; only https.
+        #[arg(long, value_name = "URL", value_parser = check::inventory_url)]
+        url: String,
+        /// The bearer token that the 3PL has given out.
+        #[arg(long)]
+        token: String,
+    },
+    /// Stop asking an account for its stock.
+    NoInventory {
+        /// The account's id.
+        #[arg(long)]
+        account: String,
+    },
     /// List all accounts, without their secrets.
     List,
 }
@@ -323,8 +341,42 @@ async fn threepl(conn: &mut PgConnection, command: ThreeplCommand) -> Result<Vec
             master_data::add_threepl_account(conn, tenant, &account, &secret).await?;
             Ok(vec![json!({ "account": account, "tenantId": tenant, "secret": secret })])
         }
+        ThreeplCommand::Inventory { account, url, token } => {
+            let tenant: Option<Uuid> =
+                sqlx::query_scalar("select tenant_id from threepl_account where id = $1")
+                    .bind(&account)
+                    .fetch_optional(&mut *conn)
+                    .await?;
+            let Some(tenant) = tenant else { bail!("there is no 3PL account {account}") };
+            // Not when the arguments are read: then the error would show the token.
+            check::token(&token).map_err(|why| anyhow!("--token: {why}"))?;
+            master_data::set_threepl_inventory(conn, tenant, &account, &url, &token).await?;
+            Ok(vec![json!({ "account": account, "tenantId": tenant, "inventoryUrl": url })])
+        }
+        ThreeplCommand::NoInventory { account } => {
+            let gone = sqlx::query("delete from threepl_inventory where account_id = $1")
+                .bind(&account)
+                .execute(conn)
+                .await?;
+            if gone.rows_affected() == 0 {
+                bail!("the account {account} is not asked for its stock");
+            }
+            Ok(vec![json!({ "account": account, "inventoryUrl": null })])
+        }
         ThreeplCommand::List => {
-            owned(conn, "select id, tenant_id from threepl_account order by id", "account").await
+            let rows = sqlx::query(
+                "select a.id, a.tenant_id, i.base_url from threepl_account a
+                 left join threepl_inventory i on i.account_id = a.id order by a.id",
+            )
+            .fetch_all(conn)
+            .await?;
+            Ok(rows
+                .iter()
+                .map(|r| {
+                    json!({ "account": r.get::<String, _>(0), "tenantId": r.get::<Uuid, _>(1),
+                        "inventoryUrl": r.get::<Option<String>, _>(2) })
+                })
+                .collect())
         }
     }
 }

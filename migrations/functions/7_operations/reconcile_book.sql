@@ -2,7 +2,8 @@
 
 -- What the books say was physically there at the moment of each count. For each SKU: counted, the sum of what its accounts counted in
 -- this run, null where none lists it; expected, what on_hand was without the units that have left and are still carried (owed):
--- the present numbers, less what moved since. A movement that a 3PL told of is compared with the moment of that account's count, any other
+-- the present numbers, less what moved since. Corrections by counts are no movements: they say what had been so all the time, and a
+-- count that is told twice must not be booked twice. A movement that a 3PL told of is compared with the moment of that account's count, any other
 -- one with the earliest. Nothing here grows with what moved before the counts. Where the caller holds the positions' rows, the
 -- answer holds until it commits; else what commits later may still change it, if the count is as young as a transaction may be old.
 create or replace function holdfast.counted_and_expected(p_run public.reconcile_run, p_skus uuid[])
@@ -25,7 +26,8 @@ language sql stable security invoker set enable_seqscan = off set enable_hashjoi
   left join lateral (
     select sum(l.on_hand_delta)::bigint as moved from public.stock_ledger l
     where l.tenant_id = p_run.tenant_id and l.sku_id = w.sku_id and l.created_at > s.counted_at
-      and (s.by_account is null
+      and l.entry_type <> 'reconcile'
+      and (s.by_account is null or l.entry_type = 'shortfall' -- the other half of a line of owed_ledger
            or l.created_at > coalesce((s.by_account ->> substring(l.actor from '^3pl:(.*)/'))::timestamptz, s.counted_at))) m on true
   left join lateral (
     select sum(g.on_hand_delta)::bigint as owed from public.owed_ledger g
@@ -182,9 +184,11 @@ begin
     coalesce(-sum(b.moved) filter (where b.moved < 0), 0) as down, coalesce(sum(b.short), 0) as short_units
   into v_booking from booked b;
   if v_booking.variances > 0 then
+    perform set_config('app.correcting', 'on', true);
     perform holdfast.ease_counted_shortfalls(v_run.tenant_id, v_booking.skus, v_booking.eased, v_actor);
-    perform holdfast.shift(v_run.tenant_id, v_booking.changes, null, null, null, v_actor);
     perform holdfast.add_shortfall(v_run.tenant_id, v_booking.skus, v_booking.short, v_booking.short, v_booking.zeros, 'reconcile');
+    perform set_config('app.correcting', '', true);
+    perform holdfast.shift(v_run.tenant_id, v_booking.changes, null, null, null, v_actor);
   end if;
   -- What was only uncertain agrees after all.
   delete from public.reconcile_finding f

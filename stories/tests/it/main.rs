@@ -8,6 +8,7 @@ mod billed_once;
 mod billing;
 mod books;
 mod connections;
+mod counted;
 mod credit;
 mod desk;
 mod history;

@@ -4,8 +4,9 @@ use anyhow::Result;
 use sqlx::{Connection, PgConnection};
 
 use super::state::State;
-use crate::partner::webhook_url;
+use crate::partner::{inventory, webhook_url};
 use holdfast::master_data::{self, Orders, Style, User};
+use holdfast::secrets;
 
 pub const SCARCE_CODE: &str = "HARBOR-NVY-M";
 pub const PLENTIFUL_CODE: &str = "HARBOR-NVY-L";
@@ -29,6 +30,24 @@ pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> 
         insert(&mut tx, state, partner_url).await?;
     }
     // Also those of scenarios and of shops that were added since: the partner's port may differ from the last run's.
+    sqlx::query(
+        r"update threepl_inventory set base_url = regexp_replace(base_url, '^http://127\.0\.0\.1:\d+', $1)
+          where base_url ~ '^http://127\.0\.0\.1:\d+/3pl/' and base_url not like $1 || '/%'",
+    )
+    .bind(partner_url)
+    .execute(&mut *tx)
+    .await?;
+    // A database of an earlier version of this project has the demo without it.
+    let url = inventory::url(partner_url, &demo.threepl_account);
+    sqlx::query(
+        "insert into threepl_inventory (tenant_id, account_id, base_url, token)
+         select tenant_id, id, $2, $3 from threepl_account where id = $1 on conflict do nothing",
+    )
+    .bind(&demo.threepl_account)
+    .bind(url)
+    .bind(secrets::random_hex())
+    .execute(&mut *tx)
+    .await?;
     sqlx::query(
         r"update destination set url = regexp_replace(url, '^http://127\.0\.0\.1:\d+', $1)
           where (name = 'Local partner' and url ~ '^http://127\.0\.0\.1:\d+/webhooks/'

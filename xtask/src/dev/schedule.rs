@@ -1,4 +1,5 @@
-//! The schedules that EventBridge runs on AWS: relay every minute, reaper at minute 17 of every hour.
+//! The schedules that EventBridge runs on AWS: relay every minute, reaper at minute 17 of every hour, reconcile at two in the
+//! night (UTC), and what it left open every ten minutes.
 
 use std::time::Duration;
 
@@ -6,10 +7,16 @@ use anyhow::{Context, Result, bail};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
-/// Minute of the hour at which the reaper runs, as in `cron(17 * * * ? *)`.
-const REAPER_MINUTE: i64 = 17;
 const MINUTE: Duration = Duration::from_secs(60);
+const TEN_MINUTES: Duration = Duration::from_secs(600);
 const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// `cron(17 * * * ? *)`.
+const REAPER_AT: Duration = Duration::from_secs(17 * 60);
+/// `cron(0 2 * * ? *)`.
+const NIGHT_AT: Duration = Duration::from_secs(2 * 3600);
+/// `cron(5/10 * * * ? *)`.
+const RESUME_AT: Duration = Duration::from_secs(5 * 60);
 /// The longest timeout that Lambda allows.
 const INVOCATION_TIMEOUT: Duration = Duration::from_secs(900);
 
@@ -17,19 +24,26 @@ const INVOCATION_TIMEOUT: Duration = Duration::from_secs(900);
 /// event waits for a second at most. Of failures in a row only the first is printed.
 pub fn start(base_url: &str) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(run(base_url.to_owned(), "relay", interval(MINUTE)));
-    let next = Instant::now() + until_minute(REAPER_MINUTE, jiff::Timestamp::now().as_second());
-    tasks.spawn(run(base_url.to_owned(), "reaper", interval_at(next, HOUR)));
+    tasks.spawn(run(base_url.to_owned(), "relay", "{}", interval(MINUTE)));
+    let now = jiff::Timestamp::now().as_second();
+    for (function, event, period, at) in [
+        ("reaper", "{}", HOUR, REAPER_AT),
+        ("reconcile", "{}", DAY, NIGHT_AT),
+        ("reconcile", r#"{"resume":true}"#, TEN_MINUTES, RESUME_AT),
+    ] {
+        let next = Instant::now() + until(period, at, now);
+        tasks.spawn(run(base_url.to_owned(), function, event, interval_at(next, period)));
+    }
     tasks
 }
 
-/// From `now` (seconds since 1970) to the next time the clock shows this minute.
-fn until_minute(minute: i64, now: i64) -> Duration {
-    let wait = (minute * 60 - now).rem_euclid(3600);
-    Duration::from_secs(wait.unsigned_abs())
+/// From `now` (seconds since 1970) to the next time that is `at` from the beginning of a period.
+fn until(period: Duration, at: Duration, now: i64) -> Duration {
+    let [period, at] = [period, at].map(|time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+    Duration::from_secs((at - now).rem_euclid(period).unsigned_abs())
 }
 
-async fn run(base_url: String, function: &'static str, mut due: tokio::time::Interval) {
+async fn run(base_url: String, function: &'static str, event: &'static str, mut due: tokio::time::Interval) {
     // After the machine slept, one run makes up for all that were missed.
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut running = JoinSet::new();
@@ -37,7 +51,7 @@ async fn run(base_url: String, function: &'static str, mut due: tokio::time::Int
     loop {
         tokio::select! {
             _ = due.tick() => {
-                running.spawn(invoke(base_url.clone(), function));
+                running.spawn(invoke(base_url.clone(), function, event));
             }
             Some(ended) = running.join_next() => match ended.map_err(anyhow::Error::from).flatten() {
                 Ok(()) => failing = false,
@@ -51,13 +65,13 @@ async fn run(base_url: String, function: &'static str, mut due: tokio::time::Int
     }
 }
 
-async fn invoke(base_url: String, function: &'static str) -> Result<()> {
+async fn invoke(base_url: String, function: &'static str, event: &'static str) -> Result<()> {
     let url = format!("{base_url}/2015-03-31/functions/{function}/invocations");
     let answer = reqwest::Client::new()
         .post(url)
         .timeout(INVOCATION_TIMEOUT)
         .header("content-type", "application/json")
-        .body("{}")
+        .body(event)
         .send()
         .await
         .context("the scheduled invocation got no answer")?;
@@ -75,11 +89,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reaper_waits_for_its_minute_in_this_hour_or_the_next() {
+    fn a_job_waits_for_its_moment_in_this_period_or_the_next() {
         let at = |minute: i64, second: i64| 1_700_000_000 / 3600 * 3600 + minute * 60 + second;
-        assert_eq!(until_minute(17, at(16, 30)), Duration::from_secs(30));
-        assert_eq!(until_minute(17, at(17, 0)), Duration::ZERO);
-        assert_eq!(until_minute(17, at(17, 1)), Duration::from_secs(3599));
-        assert_eq!(until_minute(17, at(0, 0)), Duration::from_secs(17 * 60));
+        let reaper = |now| until(HOUR, REAPER_AT, now);
+        assert_eq!(reaper(at(16, 30)), Duration::from_secs(30));
+        assert_eq!(reaper(at(17, 0)), Duration::ZERO);
+        assert_eq!(reaper(at(17, 1)), Duration::from_secs(3599));
+        assert_eq!(reaper(at(0, 0)), Duration::from_secs(17 * 60));
+        assert_eq!(until(TEN_MINUTES, RESUME_AT, at(26, 0)), Duration::from_secs(9 * 60));
+        // 1970-01-02, one in the night.
+        assert_eq!(until(DAY, NIGHT_AT, 25 * 3600), Duration::from_secs(3600));
     }
 }
