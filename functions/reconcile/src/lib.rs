@@ -227,7 +227,10 @@ impl Reconciler {
                 End::State(State::Held) => summary.held += 1,
                 End::State(_) => summary.completed += 1,
                 End::Stopped => summary.more = true,
-                End::Lost => failed.push(run_id),
+                End::Lost => {
+                    tracing::warn!(%tenant_id, %run_id, "the run is another's now, or was dropped");
+                    failed.push(run_id);
+                }
                 End::Failed(error) => {
                     tracing::error!(%tenant_id, %run_id, error, "a reconciliation stopped");
                     failed.push(run_id);

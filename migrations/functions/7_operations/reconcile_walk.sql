@@ -78,9 +78,9 @@ begin
   )
   select array_agg(code order by code) into v_new from noted;
   with kept as (
-    insert into public.inbox_exception (tenant_id, provider, event_id, topic, reason, body)
+    insert into public.inbox_exception (tenant_id, provider, event_id, topic, reason, waits_for, body)
     select p_run.tenant_id, 'reconcile:' || p_account, p_run.snapshot_date || '/' || c.code, 'inventory',
-      'no SKU of ours: ' || c.code, convert_to(jsonb_build_object('sku', c.code)::text, 'UTF8')
+      'no SKU of ours: ' || c.code, 'sku:' || c.code, convert_to(jsonb_build_object('sku', c.code)::text, 'UTF8')
     from unnest(v_new) as c(code)
     on conflict (provider, event_id) do nothing
     returning id, event_id, reason

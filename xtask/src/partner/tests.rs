@@ -151,3 +151,47 @@ fn the_shop_refuses_what_the_real_one_would() {
         assert!(shopify::answer(&refused)["errors"].is_array(), "{refused}");
     }
 }
+
+/// One page of an account's report, by its token.
+async fn page(partner_url: &str, token: &str, query: &str) -> (u16, serde_json::Value) {
+    let url = format!("{}/inventory{query}", inventory::url(partner_url, "north"));
+    let answer = reqwest::Client::new().get(url).bearer_auth(token).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn an_account_reports_forty_thousand_skus_page_by_page_and_only_to_who_has_its_token() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let address = xtask::ports::local(xtask::ports::any_free().unwrap());
+    serve(address, &db.owner_url).await.unwrap();
+    let partner_url = format!("http://{address}");
+    let mut owner = db.owner().await;
+    holdfast::master_data::add_threepl_account(&mut owner, tenant.id, "north", "whsec_eA==").await.unwrap();
+    let url = inventory::url(&partner_url, "north");
+    holdfast::master_data::set_threepl_inventory(&mut owner, tenant.id, "north", &url, "token")
+        .await
+        .unwrap();
+    assert_eq!(page(&partner_url, "token", "").await, (200, json!({"items": [], "next": null})));
+
+    let items: Vec<_> = (0..40_000).map(|n| json!({"sku": format!("SKU-{n:05}"), "onHand": n})).collect();
+    let told = json!({"account": "north", "items": items}).to_string();
+    let set =
+        reqwest::Client::new().post(format!("{partner_url}/inventory")).body(told).send().await.unwrap();
+    assert!(set.status().is_success());
+    let (mut query, mut seen) = ("?limit=500".to_owned(), 0);
+    loop {
+        let (status, page) = page(&partner_url, "token", &query).await;
+        assert_eq!(status, 200);
+        for item in page["items"].as_array().unwrap() {
+            assert_eq!(item["onHand"], seen);
+            assert!(item["asOf"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+            seen += 1;
+        }
+        let Some(next) = page["next"].as_str() else { break };
+        query = format!("?limit=500&cursor={next}");
+    }
+    assert_eq!(seen, 40_000);
+    assert_eq!(page(&partner_url, "guessed", "").await.0, 401);
+    assert_eq!(page(&partner_url, "token", "?cursor=x").await.0, 400);
+}
