@@ -34,9 +34,12 @@ pub struct Asked {
 
 type Script = Box<dyn Fn(usize, &Asked, Value) -> Response + Send>;
 
+/// SKU, units and moment of a count.
+type Counted = (String, i64, Timestamp);
+
 struct Inner {
-    /// By account: SKU, units and moment of each count.
-    stock: Mutex<HashMap<String, Vec<(String, i64, Timestamp)>>>,
+    /// By account.
+    stock: Mutex<HashMap<String, Vec<Counted>>>,
     asked: Mutex<Vec<Asked>>,
     script: Mutex<Script>,
     delay: Mutex<Duration>,

@@ -36,7 +36,7 @@ pub async fn run(args: Args) -> Result<()> {
     bar.set_style(ProgressStyle::with_template("{msg:9} {wide_bar} {pos}/{len} SKUs, {elapsed}")?);
     let mut event = json!({"tenantId": args.tenant});
     let summary = loop {
-        let invoked = invoke(&url, &event);
+        let invoked = invoke(&url, event);
         tokio::pin!(invoked);
         let summary = loop {
             tokio::select! {
@@ -64,7 +64,7 @@ pub async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-async fn invoke(url: &str, event: &Value) -> Result<Value> {
+async fn invoke(url: &str, event: Value) -> Result<Value> {
     let answer = reqwest::Client::new()
         .post(url)
         .timeout(INVOCATION_TIMEOUT)
