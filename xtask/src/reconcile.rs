@@ -3,10 +3,10 @@
 //! The stack's function does the work, as it is deployed; this program starts it again until the run has ended, and reads
 //! from the database how far it has come.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
@@ -15,6 +15,7 @@ use xtask::dev_env::DevEnv;
 use xtask::workspace::Workspace;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const BAR_WIDTH: usize = 40;
 /// The longest timeout that Lambda allows.
 const INVOCATION_TIMEOUT: Duration = Duration::from_secs(900);
 
@@ -32,8 +33,6 @@ pub async fn run(args: Args) -> Result<()> {
         .await
         .context("the stack's database does not answer: is `cargo xtask dev` still running?")?;
     let url = format!("{}/2015-03-31/functions/reconcile/invocations", env.get("HOLDFAST_URL")?);
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template("{msg:9} {wide_bar} {pos}/{len} SKUs, {elapsed}")?);
     let mut event = json!({"tenantId": args.tenant});
     let summary = loop {
         let invoked = invoke(&url, event);
@@ -41,7 +40,7 @@ pub async fn run(args: Args) -> Result<()> {
         let summary = loop {
             tokio::select! {
                 summary = &mut invoked => break summary?,
-                () = tokio::time::sleep(LOOK_EVERY) => show(&mut conn, args.tenant, &bar).await?,
+                () = tokio::time::sleep(LOOK_EVERY) => show(&mut conn, args.tenant).await?,
             }
         };
         if summary["more"] != true {
@@ -49,7 +48,7 @@ pub async fn run(args: Args) -> Result<()> {
         }
         event = json!({"tenantId": args.tenant, "resume": true});
     };
-    bar.finish_and_clear();
+    clear();
     conn.close().await?;
     println!("{summary:#}");
     if summary["failed"].as_u64() != Some(0) {
@@ -82,11 +81,14 @@ async fn invoke(url: &str, event: Value) -> Result<Value> {
     Ok(summary)
 }
 
-/// The runs that are open: what they walk is counted in lines until they compare SKUs.
-async fn show(conn: &mut PgConnection, tenant: Option<Uuid>, bar: &ProgressBar) -> Result<()> {
+/// How far the open runs are, as a bar; nothing where nobody looks. What they walk is counted in lines until they compare SKUs.
+async fn show(conn: &mut PgConnection, tenant: Option<Uuid>) -> Result<()> {
+    if !std::io::stderr().is_terminal() {
+        return Ok(());
+    }
     let row = sqlx::query(
-        "select coalesce(sum(case when r.state = 'walking' then r.lines when r.state = 'booking' then r.booked else r.skus end), 0)::bigint,
-           coalesce(sum(case when r.state = 'booking' then r.variances
+        "select coalesce(sum(case r.state when 'walking' then r.lines when 'booking' then r.booked else r.skus end), 0)::bigint,
+           coalesce(sum(case r.state when 'booking' then r.variances
              else (select count(*) from sku k where k.tenant_id = r.tenant_id) end), 0)::bigint,
            coalesce(min(r.state), 'starting')
          from reconcile_run r where r.finished_at is null and r.tenant_id = coalesce($1, r.tenant_id)",
@@ -95,8 +97,31 @@ async fn show(conn: &mut PgConnection, tenant: Option<Uuid>, bar: &ProgressBar) 
     .fetch_one(conn)
     .await?;
     let number = |column| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
-    bar.set_length(number(1)?);
-    bar.set_position(number(0)?);
-    bar.set_message(row.try_get::<String, _>(2)?);
-    Ok(())
+    eprint!("{}", bar(&row.try_get::<String, _>(2)?, number(0)?, number(1)?));
+    Ok(std::io::stderr().flush()?)
+}
+
+/// A line that replaces the one before.
+fn bar(state: &str, done: u64, all: u64) -> String {
+    let filled = usize::try_from(done.min(all) * BAR_WIDTH as u64 / all.max(1)).unwrap_or(BAR_WIDTH);
+    format!("\r{state:9} {}{} {done}/{all} SKUs ", "█".repeat(filled), "░".repeat(BAR_WIDTH - filled))
+}
+
+fn clear() {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\u{1b}[2K");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_full_at_the_end_and_never_longer() {
+        assert_eq!(bar("walking", 0, 0), format!("\rwalking   {} 0/0 SKUs ", "░".repeat(BAR_WIDTH)));
+        let half = format!("{}{}", "█".repeat(BAR_WIDTH / 2), "░".repeat(BAR_WIDTH / 2));
+        assert_eq!(bar("measuring", 250, 500), format!("\rmeasuring {half} 250/500 SKUs "));
+        assert_eq!(bar("booking", 9, 3), format!("\rbooking   {} 9/3 SKUs ", "█".repeat(BAR_WIDTH)));
+    }
 }
