@@ -33,5 +33,5 @@ pub use moto::Moto;
 pub use proxy::Proxy;
 pub use seed::{Destination, Seed, Tenant};
 pub use story::{Hold, Shop, fresh_key, lines};
-pub use warehouse::{Asked, Moto, Warehouse};
+pub use warehouse::{Asked, Warehouse};
 pub use wire::{Action, Counts, Toward, Wire};

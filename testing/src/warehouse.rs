@@ -1,9 +1,8 @@
-//! A 3PL that reports its stock page by page, and the moto server.
+//! A 3PL that reports its stock page by page.
 
 use std::collections::HashMap;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -14,13 +13,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{TestDb, python};
+use super::TestDb;
 
 /// The bearer token of every account.
 const TOKEN: &str = "warehouse-token";
-/// Longest wait for moto, on a busy machine too.
-const MOTO_WITHIN: Duration = Duration::from_secs(180);
-
 /// A request for a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
@@ -144,39 +140,4 @@ async fn report(
     let delay = *inner.delay.lock().unwrap();
     tokio::time::sleep(delay).await;
     (inner.script.lock().unwrap())(number, &asked, page)
-}
-
-/// moto's server, which stands in for AWS; ended when dropped.
-pub struct Moto {
-    server: Child,
-    /// Its address.
-    pub url: String,
-}
-
-impl Moto {
-    /// `None`, and the test left out, where there is no Python with moto.
-    pub async fn start() -> Option<Self> {
-        let python = python()?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = Command::new(python)
-            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let moto = Self { server, url: format!("http://127.0.0.1:{port}") };
-        let begun = Instant::now();
-        while reqwest::get(format!("{}/moto-api/data.json", moto.url)).await.is_err() {
-            assert!(begun.elapsed() < MOTO_WITHIN, "moto does not answer");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Some(moto)
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
 }
