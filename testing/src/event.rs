@@ -20,13 +20,18 @@ pub struct Event {
 impl Event {
     /// Without body, with a JSON content type; `path` may contain `?query`.
     pub fn new(method: &str, path: &str) -> Self {
+        Self::bare(method, path).header("content-type", "application/json")
+    }
+
+    /// Without body and headers.
+    pub fn bare(method: &str, path: &str) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         Self {
             method: method.into(),
             path: path.into(),
             query: query.into(),
             stage: "$default".into(),
-            headers: vec![("content-type".into(), "application/json".into())],
+            headers: Vec::new(),
             body: None,
             base64: false,
         }

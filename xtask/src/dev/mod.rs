@@ -210,6 +210,8 @@ fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String
 fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String)> {
     let mut values = common_environment(state, ports);
     values.push(("DATABASE_POOLER", "none".into()));
+    // For the function migrate alone.
+    values.push(("OWNER_DATABASE_URL", ports.database_url("postgres", &state.owner_password)));
     // The address guard refuses loopback addresses otherwise, and the local partner has one.
     values.push(("DESTINATION_ALLOW", "127.0.0.1,localhost".into()));
     values.extend(partner::ses::environment(&ports.partner_url()));
