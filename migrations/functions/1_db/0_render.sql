@@ -1,6 +1,6 @@
 -- Renders JSON: every recorded answer and every event is built from these. They touch no table.
 
--- Decodes an argument: Rust sends it as one hex literal of UTF-8 JSON, so nothing needs escaping.
+-- Decodes an argument, for functions of an earlier release; they now send this expression itself, which saves its expansion.
 create or replace function holdfast.json(p_utf8 bytea) returns jsonb
 language sql stable parallel safe return convert_from(p_utf8, 'UTF8')::jsonb;
 

@@ -1,6 +1,7 @@
 -- Records an outcome in the transaction of its work, and renders the bytes that are sent now and at each replay. A unique
 -- violation on idempotency_key_pkey means: roll back and claim again.
-create or replace function holdfast.record(p_call jsonb, p_outcome holdfast.outcome) returns holdfast.answer
+create or replace function holdfast.record_key(p_tenant uuid, p_key text, p_method text, p_path text, p_hash bytea,
+  p_outcome holdfast.outcome) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
   v_body bytea;
@@ -19,14 +20,17 @@ begin
   end if;
   insert into public.idempotency_key (tenant_id, key, request_method, request_path, request_hash, response_status,
       response_body, response_content_type, response_etag, response_location)
-  values ((p_call ->> 'tenantId')::uuid, p_call ->> 'key', p_call ->> 'method', p_call ->> 'path',
-      decode(p_call ->> 'hash', 'hex'), p_outcome.status, v_body, v_content_type, p_outcome.etag, p_outcome.location);
+  values (p_tenant, p_key, p_method, p_path, p_hash, p_outcome.status, v_body, v_content_type, p_outcome.etag,
+      p_outcome.location);
   return row('answer', p_outcome.status, v_body, v_content_type, p_outcome.etag, p_outcome.location)::holdfast.answer;
 end $$;
 
--- record() for the multi-statement variant: {"call","outcome"}, the argument of claim() and the result of the work.
+-- record_key() for the multi-statement variant: {"call","outcome"}, the argument of claim() and the result of the work.
 create or replace function holdfast.record_outcome(p_record jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
+declare
+  v_call constant jsonb := p_record -> 'call';
 begin
-  return holdfast.record(p_record -> 'call', jsonb_populate_record(null::holdfast.outcome, p_record -> 'outcome'));
+  return holdfast.record_key((v_call ->> 'tenantId')::uuid, v_call ->> 'key', v_call ->> 'method', v_call ->> 'path',
+    decode(v_call ->> 'hash', 'hex'), jsonb_populate_record(null::holdfast.outcome, p_record -> 'outcome'));
 end $$;

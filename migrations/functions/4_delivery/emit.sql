@@ -9,30 +9,36 @@ create or replace function holdfast.fan_out(p_tenant uuid, p_events holdfast.eve
 returns void language plpgsql volatile security invoker as $$
 declare
   v_now constant timestamptz := clock_timestamp();
+  v_timestamp constant text := holdfast.rfc3339(v_now);
 begin
   insert into public.outbox (tenant_id, destination_id, event_id, aggregate_type, aggregate_id, sequence, event_type,
       payload, created_at, keyed, next_attempt_at, processed_at)
   select p_tenant, d.id, e.event_id, e.aggregate_type, e.aggregate_id, e.sequence, e.type,
          format('{"id":"%s","type":"%s","schemaVersion":1,"timestamp":"%s","tenantId":"%s",'
                 '"aggregate":{"type":"%s","id":"%s","sequence":%s},"data":%s}',
-                e.event_id, e.type, holdfast.rfc3339(v_now), p_tenant,
-                e.aggregate_type, e.aggregate_id, e.sequence, e.data),
+                e.event_id, e.type, v_timestamp, p_tenant, e.aggregate_type, e.aggregate_id, e.sequence, e.data),
          v_now, coalesce(d.keyed, false),
-         case when d.ordered
-                and (row_number() over (partition by d.id, e.aggregate_id order by e.ordinality) > 1
-                     or exists (select from public.outbox o where o.keyed and o.destination_id = d.id
-                                and o.aggregate_id = e.aggregate_id and holdfast.is_pending(o)))
-              then 'infinity' else v_now end,
+         case when d.ordered and holdfast.has_queue(d.id, e.aggregate_id) then 'infinity' else v_now end,
          case when d.id is null then v_now end
-  from (select gen_random_uuid() as event_id, x.*
-        from unnest(p_events) with ordinality as x offset 0) e -- offset 0: one event_id for all rows of an event
+  from (select gen_random_uuid() as event_id, x.* from unnest(p_events) as x offset 0) e -- one event_id for all its rows
+  -- No clause of this join can be hashed or merged: it is a loop over the events, so rows are made and numbered in their order.
   left join public.destination d on d.tenant_id = p_tenant
     and case when p_only is not null then d.id = p_only
         else d.id is distinct from p_except
              and (e.type = any (d.event_types) or '*' = any (d.event_types))
              and (d.customer_id is null
-                  or (e.aggregate_type in ('wholesale_order', 'invoice') and d.customer_id = e.customer_id)) end
-  order by e.ordinality, d.id;
+                  or (e.aggregate_type in ('wholesale_order', 'invoice') and d.customer_id = e.customer_id)) end;
+end $$;
+
+-- Whether an event of this aggregate is pending at that destination; the rows that the calling statement has inserted so far count,
+-- which only a VOLATILE function sees. One look-up by key for each event of an ordered destination: as an `exists` in the INSERT it
+-- became a hash of all tenants' queues where the statistics called these short.
+create or replace function holdfast.has_queue(p_destination uuid, p_aggregate uuid) returns boolean
+language plpgsql volatile security invoker as $$
+begin
+  perform from public.outbox o
+  where o.keyed and o.destination_id = p_destination and o.aggregate_id = p_aggregate and holdfast.is_pending(o) limit 1;
+  return found;
 end $$;
 
 create or replace function holdfast.emit(p_tenant uuid, p_events holdfast.event[]) returns void

@@ -14,9 +14,10 @@ declare
   v_status text;
   v_on_hold boolean;
   v_set_meanwhile boolean;
+  v_turn text; -- for locks taken by assignment, which is not a query as PERFORM is
   v_wanted record;
-  v_refused holdfast.outcome;
-  v_partial holdfast.outcome;
+  v_careful boolean;
+  v_outcome holdfast.outcome;
   v_ats bigint[];
 begin
   -- An order's customer never changes, so it may be read before locking.
@@ -27,9 +28,9 @@ begin
     return holdfast.refusal(404, 'order_not_found', 'There is no order with this id.');
   end if;
   if v_limit is null then
-    perform pg_advisory_xact_lock_shared(holdfast.lock_class_customer(), uuid_hash(v_customer));
+    v_turn := pg_advisory_xact_lock_shared(holdfast.lock_class_customer(), uuid_hash(v_customer));
   else
-    perform pg_advisory_xact_lock(holdfast.lock_class_customer(), uuid_hash(v_customer));
+    v_turn := pg_advisory_xact_lock(holdfast.lock_class_customer(), uuid_hash(v_customer));
     perform from public.customer c where c.tenant_id = p_tenant and c.id = v_customer for no key update;
   end if;
   select o.status, c.credit_limit_minor, c.on_hold, v_limit is null and c.credit_limit_minor is not null
@@ -43,61 +44,93 @@ begin
     return holdfast.refusal(409, 'order_not_open', format('The order is %s; only an open order can be allocated.', v_status));
   end if;
   if p_match is not null then
-    v_refused := holdfast.refuse_version(p_tenant, p_order, p_match);
-    if v_refused.status is not null then
-      return v_refused;
+    v_outcome := holdfast.refuse_version(p_tenant, p_order, p_match);
+    if v_outcome.status is not null then
+      return v_outcome;
     end if;
   end if;
-
   if v_on_hold then
     return holdfast.refuse_on_hold();
   end if;
 
-  -- Per distinct SKU, ascending: units wanted, its first place in p_lines, and what the rules need.
-  select array_agg(w.sku_id order by w.sku_id) as skus, array_agg(w.qty order by w.sku_id) as qtys,
-         array_agg(w.first_at order by w.sku_id) as first_at,
-         array_agg(l.qty - l.qty_allocated - l.qty_shipped order by w.sku_id) as open,
-         bool_or(l.sku_id is null) as absent, bool_or(w.qty > l.qty - l.qty_allocated - l.qty_shipped) as exceeding,
-         -- Read without a lock: only a guess which branch below is the shorter one.
-         bool_or(w.qty > p.on_hand + p.on_order - p.allocated) as looks_short,
-         -- Invoiced units count in their invoice: only units above them raise the exposure.
-         coalesce(sum(l.unit_price_minor::numeric
-           * (greatest(0, l.qty_allocated + w.qty + l.qty_shipped - l.qty_invoiced)
-              - greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced))), 0) as raise_minor
-  into v_wanted
-  from (select (s.line ->> 'skuId')::uuid as sku_id, sum((s.line ->> 'qty')::bigint)::bigint as qty, min(s.ord) as first_at
-        from jsonb_array_elements(p_lines) with ordinality as s(line, ord) group by 1) w
-  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = w.sku_id
-  left join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = w.sku_id;
-  if p_partial and not v_wanted.absent then
-    v_partial := holdfast.promise_partial(p_tenant, p_order, v_customer, v_limit, p_lines, p_actor);
-    if v_partial.status is not null then
-      return v_partial;
+  v_wanted := holdfast.lines_by_sku(p_lines);
+  if p_partial then
+    v_outcome := holdfast.promise_partial(p_tenant, p_order, v_customer, v_limit, v_wanted.skus, p_lines, p_actor);
+    if v_outcome.status is not null then
+      return v_outcome;
     end if;
     -- Nothing could be promised: the refusal that all or none meets.
   end if;
-  if v_wanted.absent or v_wanted.exceeding then
-    return holdfast.refuse_lines(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at, v_wanted.open);
-  end if;
-  if v_limit is not null then
-    v_refused := holdfast.refuse_for_credit(p_tenant, v_customer, v_limit, v_wanted.raise_minor);
-    if v_refused.status is not null then
-      return v_refused;
-    end if;
-  end if;
-
-  -- One SKU: the guarded UPDATE is lock and check. Several, or one that looks short: lock in order, collect all short, move.
-  for v_try in 1 .. 2 loop
-    if v_try = 2 or v_wanted.looks_short or cardinality(v_wanted.skus) > 1 then
-      v_refused := holdfast.refuse_for_ats(p_tenant, v_wanted.skus, v_wanted.qtys, v_wanted.first_at);
-      if v_refused.status is not null then
-        return v_refused;
+  -- One SKU and no limit: move()'s guarded UPDATEs are locks and checks. Else, or where such a guard did not hold: lock in order,
+  -- check every rule, collect all that break it, and only then move.
+  v_careful := p_partial or v_limit is not null or cardinality(v_wanted.skus) > 1;
+  loop
+    if v_careful then
+      v_outcome := holdfast.refuse_promise(p_tenant, p_order, v_customer, v_limit, v_wanted.skus, v_wanted.qtys, v_wanted.first_at);
+      if v_outcome.status is not null then
+        return v_outcome;
       end if;
     end if;
     v_ats := holdfast.move(p_tenant, p_order, v_customer, v_wanted.skus, v_wanted.qtys, 'allocate', p_actor);
     exit when v_ats is not null;
+    if v_careful then
+      raise exception 'SKU % of order % was checked under its locks, and could not be moved', v_wanted.skus[1], p_order;
+    end if;
+    v_careful := true;
   end loop;
   return holdfast.moved(p_order, p_lines, v_wanted.skus, v_ats);
+end $$;
+
+-- The lines of a request by SKU, ascending and distinct: units, summed, and the place of its first line.
+create or replace function holdfast.lines_by_sku(p_lines jsonb, out skus uuid[], out qtys bigint[], out first_at bigint[])
+language plpgsql immutable as $$
+begin
+  if jsonb_array_length(p_lines) = 1 then -- without a query
+    skus := array[(p_lines -> 0 ->> 'skuId')::uuid];
+    qtys := array[(p_lines -> 0 ->> 'qty')::bigint];
+    first_at := array[1];
+    return;
+  end if;
+  select array_agg(w.sku_id order by w.sku_id), array_agg(w.qty order by w.sku_id), array_agg(w.first_at order by w.sku_id)
+  into skus, qtys, first_at
+  from (select (s.line ->> 'skuId')::uuid as sku_id, sum((s.line ->> 'qty')::bigint)::bigint as qty, min(s.ord) as first_at
+        from jsonb_array_elements(p_lines) with ordinality as s(line, ord) group by 1) w;
+end $$;
+
+-- Every rule of a promise, in the contract's order, and every line that breaks it; null where all hold. The order's row is locked,
+-- and the customer's where it has a limit; the positions get locked here.
+create or replace function holdfast.refuse_promise(p_tenant uuid, p_order uuid, p_customer uuid, p_limit bigint, p_skus uuid[],
+  p_qtys bigint[], p_first_at bigint[]) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_absent text;
+  v_exceeding text;
+  v_raise_minor numeric;
+  v_refused holdfast.outcome;
+begin
+  select string_agg(holdfast.short_line(w.sku_id, w.qty, 0), ',' order by w.first_at) filter (where l.sku_id is null),
+         string_agg(holdfast.short_line(w.sku_id, w.qty, l.qty - l.qty_allocated - l.qty_shipped), ',' order by w.first_at)
+           filter (where w.qty > l.qty - l.qty_allocated - l.qty_shipped),
+         -- Invoiced units count in their invoice: only units above them raise the exposure.
+         coalesce(sum(l.unit_price_minor::numeric
+           * (greatest(0, l.qty_allocated + w.qty + l.qty_shipped - l.qty_invoiced)
+              - greatest(0, l.qty_allocated + l.qty_shipped - l.qty_invoiced))) filter (where p_limit is not null), 0)
+  into v_absent, v_exceeding, v_raise_minor
+  from unnest(p_skus, p_qtys, p_first_at) as w(sku_id, qty, first_at)
+  left join public.order_line l on l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = w.sku_id;
+  if v_absent is not null then
+    return holdfast.refuse_absent(p_tenant, p_skus, p_qtys, p_first_at, v_absent);
+  elsif v_exceeding is not null then
+    return holdfast.refusal(422, 'exceeds_ordered', 'The order wants fewer units than this; see lines.',
+      format('"lines":[%s]', v_exceeding));
+  end if;
+  if p_limit is not null then
+    v_refused := holdfast.refuse_for_credit(p_tenant, p_customer, p_limit, v_raise_minor);
+    if v_refused.status is not null then
+      return v_refused;
+    end if;
+  end if;
+  return holdfast.refuse_for_ats(p_tenant, p_skus, p_qtys, p_first_at);
 end $$;
 
 -- Refuses SKUs that no line of the order has: unknown ones first, else those that are not on this order (p_absent).
@@ -115,25 +148,6 @@ begin
   end if;
   return holdfast.refusal(422, 'sku_not_on_order', 'The order has no line for this SKU; see lines.',
     format('"lines":[%s]', p_absent));
-end $$;
-
--- Refuses SKUs that are not on the order (p_open null), else those of which fewer units are open (p_open) than wanted.
-create or replace function holdfast.refuse_lines(p_tenant uuid, p_skus uuid[], p_qtys bigint[], p_first_at bigint[],
-  p_open bigint[]) returns holdfast.outcome
-language plpgsql stable security invoker as $$
-declare
-  v_absent text;
-  v_exceeding text;
-begin
-  select string_agg(holdfast.short_line(r.sku_id, r.qty, 0), ',' order by r.first_at) filter (where r.open is null),
-         string_agg(holdfast.short_line(r.sku_id, r.qty, r.open), ',' order by r.first_at) filter (where r.qty > r.open)
-  into v_absent, v_exceeding
-  from unnest(p_skus, p_qtys, p_first_at, p_open) as r(sku_id, qty, first_at, open);
-  if v_absent is not null then
-    return holdfast.refuse_absent(p_tenant, p_skus, p_qtys, p_first_at, v_absent);
-  end if;
-  return holdfast.refusal(422, 'exceeds_ordered', 'The order wants fewer units than this; see lines.',
-    format('"lines":[%s]', v_exceeding));
 end $$;
 
 -- Refuses what would raise a customer's exposure above its limit, or returns null. The customer's row is locked.
@@ -155,16 +169,18 @@ create or replace function holdfast.refuse_for_ats(p_tenant uuid, p_skus uuid[],
 returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
+  v_turn text;
   v_short text;
 begin
-  perform pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));
-  perform from public.sku_position p
-  where p.tenant_id = p_tenant and p.sku_id = any (p_skus) order by p.sku_id for no key update;
-  select string_agg(holdfast.short_line(r.sku_id, r.qty, p.on_hand + p.on_order - p.allocated), ',' order by r.first_at)
+  v_turn := pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));
+  -- A row comes out as it is once it is locked, whatever the snapshot holds. The rule stands in a FILTER: as a WHERE it would be
+  -- checked below the locking, which would then lock only what looks well.
+  select string_agg(holdfast.short_line(p.sku_id, p_qtys[p.place], p.ats), ',' order by p_first_at[p.place])
+    filter (where p_qtys[p.place] > p.ats)
   into v_short
-  from unnest(p_skus, p_qtys, p_first_at) as r(sku_id, qty, first_at)
-  join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = r.sku_id
-  where r.qty > p.on_hand + p.on_order - p.allocated;
+  from (select p.sku_id, p.on_hand + p.on_order - p.allocated as ats, width_bucket(p.sku_id, p_skus) as place
+        from public.sku_position p where p.tenant_id = p_tenant and p.sku_id = any (p_skus)
+        order by p.sku_id for no key update) p;
   if v_short is null then
     return null;
   end if;

@@ -1,11 +1,11 @@
 -- Promises what there is: only the ordered quantity, the credit limit and the ATS cut a line. Lines are served in the order sent, a
 -- repeated SKU too; the limit buys whole units, units already invoiced or without a price cost nothing, and a later line may
--- still fit. The order's and the customer's locks are held, and every SKU is on the order.
+-- still fit. The order's and the customer's locks are held. p_skus: those of p_lines, ascending and distinct.
 --
 -- Returns 200 with the answer of allocate, each line besides with requested and limitedBy (null or the rule's code); or null,
--- and has changed nothing, where no unit could be promised.
+-- and has changed nothing, where no unit could be promised or a SKU is not on the order.
 create or replace function holdfast.promise_partial(p_tenant uuid, p_order uuid, p_customer uuid, p_limit bigint,
-  p_lines jsonb, p_actor text) returns holdfast.outcome
+  p_skus uuid[], p_lines jsonb, p_actor text) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
   -- Limits that nothing reaches.
@@ -22,9 +22,12 @@ begin
   if p_limit is not null then
     v_credit := greatest(0, p_limit - holdfast.exposure(p_tenant, p_customer));
   end if;
-  v_left := holdfast.lock_what_is_left(p_tenant, p_order, p_lines);
+  v_left := holdfast.lock_what_is_left(p_tenant, p_order, p_skus);
+  if cardinality(v_left.open) is distinct from cardinality(p_skus) then
+    return null;
+  end if;
   for v_line in
-    select array_position(v_left.skus, (s.line ->> 'skuId')::uuid) as at, (s.line ->> 'qty')::bigint as qty
+    select array_position(p_skus, (s.line ->> 'skuId')::uuid) as at, (s.line ->> 'qty')::bigint as qty
     from jsonb_array_elements(p_lines) with ordinality as s(line, ord) order by s.ord
   loop
     v_at := v_line.at;
@@ -42,33 +45,32 @@ begin
     return null;
   end if;
   v_ats := holdfast.move(p_tenant, p_order, p_customer,
-    array(select g.sku_id from unnest(v_left.skus, v_left.given) g(sku_id, qty) where g.qty > 0 order by g.sku_id),
-    array(select g.qty from unnest(v_left.skus, v_left.given) g(sku_id, qty) where g.qty > 0 order by g.sku_id),
+    array(select g.sku_id from unnest(p_skus, v_left.given) g(sku_id, qty) where g.qty > 0 order by g.sku_id),
+    array(select g.qty from unnest(p_skus, v_left.given) g(sku_id, qty) where g.qty > 0 order by g.sku_id),
     'allocate', p_actor);
   if v_ats is null then
     raise exception 'a position that is locked has fewer units than it had';
   end if;
-  return holdfast.moved_partial(p_order, p_lines, v_granted, v_limited, v_left.skus, v_left.ats);
+  return holdfast.moved_partial(p_order, p_lines, v_granted, v_limited, p_skus, v_left.ats);
 end $$;
 
--- Locks the positions of the lines' SKUs in order, and says per SKU, ascending, what is left: units that the order wants, ATS,
--- units that cost nothing (they are invoiced already), price.
-create or replace function holdfast.lock_what_is_left(p_tenant uuid, p_order uuid, p_lines jsonb, out skus uuid[],
-  out open bigint[], out ats bigint[], out free bigint[], out prices bigint[], out given bigint[])
+-- Locks the positions in order of SKU, and says per SKU, ascending, what is left: units that the order wants, ATS, units that cost
+-- nothing (they are invoiced already), price. A SKU that is not on the order is left out.
+create or replace function holdfast.lock_what_is_left(p_tenant uuid, p_order uuid, p_skus uuid[], out open bigint[],
+  out ats bigint[], out free bigint[], out prices bigint[], out given bigint[])
 language plpgsql volatile security invoker as $$
 begin
-  skus := array(select distinct (s ->> 'skuId')::uuid from jsonb_array_elements(p_lines) s order by 1);
-  perform pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(skus[1]));
+  perform pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));
   perform from public.sku_position p
-  where p.tenant_id = p_tenant and p.sku_id = any (skus) order by p.sku_id for no key update;
+  where p.tenant_id = p_tenant and p.sku_id = any (p_skus) order by p.sku_id for no key update;
   select array_agg(l.qty - l.qty_allocated - l.qty_shipped order by l.sku_id),
          array_agg(p.on_hand + p.on_order - p.allocated order by l.sku_id),
          array_agg(greatest(0, l.qty_invoiced - l.qty_allocated - l.qty_shipped) order by l.sku_id),
-         array_agg(l.unit_price_minor order by l.sku_id), array_agg(0::bigint order by l.sku_id)
+         array_agg(l.unit_price_minor::bigint order by l.sku_id), array_agg(0::bigint order by l.sku_id)
   into open, ats, free, prices, given
   from public.order_line l
   join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = l.sku_id
-  where l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = any (skus);
+  where l.tenant_id = p_tenant and l.order_id = p_order and l.sku_id = any (p_skus);
 end $$;
 
 -- How much of one line can be promised, what it costs, and the first rule that cut it to that.

@@ -36,7 +36,7 @@ impl Statement {
 
 /// A jsonb expression made of hex digits.
 pub(crate) fn json_literal(value: &Value) -> String {
-    format!("holdfast.json('\\x{}')", hex::encode(value.to_string()))
+    format!("convert_from('\\x{}', 'UTF8')::jsonb", hex::encode(value.to_string()))
 }
 
 /// Sends one message of the simple query protocol. Reads all rows, so that an error after a row, such as that of COMMIT, is
