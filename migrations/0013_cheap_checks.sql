@@ -1,7 +1,7 @@
--- What the invariants cost. PostgreSQL parses every CHECK of a table again whenever a statement writes to it, and a stored
--- generated column too; what a type says, a domain or a length, it keeps. So what concerns one column moves into types of the
--- same names and bounds, and what concerns several becomes one CHECK a table. No row is read again and no table rewritten: each
--- row has passed the CHECK that its new type replaces, so the types get their constraints as NOT VALID, behind the columns.
+-- What the invariants cost. PostgreSQL parses every CHECK of a table again whenever a statement writes to it; what a domain says it
+-- keeps. So what concerns one column moves into domains of the same bounds, and what concerns several becomes one CHECK a table.
+-- No row is read again and no table rewritten: each row has passed the CHECK that its new type replaces, so the domains get their
+-- constraints as NOT VALID, behind the columns.
 
 create domain holdfast.units as bigint;                -- a number of units, of which there may be none
 create domain holdfast.ordered_units as bigint;        -- what a line of an order may want
@@ -9,7 +9,6 @@ create domain holdfast.price_minor as bigint;          -- a price in minor units
 create domain holdfast.version_number as bigint;
 create domain holdfast.currency_code as text;          -- ISO 4217
 create domain holdfast.order_status as text;
-create domain holdfast.order_kind as text;
 create domain holdfast.allocation_entry as text;
 create domain holdfast.some_units as bigint;           -- signed, and not none
 create domain holdfast.purchase_order as text;
@@ -44,14 +43,13 @@ alter table idempotency_key
   drop constraint idempotency_key_response_status_check,
   alter key type holdfast.key, alter request_hash type holdfast.sha256, alter response_status type holdfast.recorded_status;
 
--- wholesale_order_id, which the foreign key needs, is named by whoever inserts. A line without it is one all the same: order_kind
--- says whose it is, and order_line_audit shows a line whose order does not exist.
+-- wholesale_order_id stays generated: it holds whoever inserts to an order of the same tenant, and so order_kind keeps its type.
 alter table allocation_ledger
   drop constraint allocation_ledger_order_kind_check, drop constraint allocation_ledger_qty_check,
   drop constraint allocation_ledger_entry_type_check, drop constraint allocation_ledger_sign,
-  alter wholesale_order_id drop expression,
-  alter order_kind type holdfast.order_kind, alter entry_type type holdfast.allocation_entry, alter qty type holdfast.some_units,
-  add constraint allocation_ledger_sign check ((entry_type = 'allocate') = (qty > 0) and wholesale_order_id = order_id) not valid;
+  alter entry_type type holdfast.allocation_entry, alter qty type holdfast.some_units,
+  add constraint allocation_ledger_sign check ((entry_type = 'allocate') = (qty > 0)
+    and (order_kind = 'wholesale' or order_kind = 'channel')) not valid;
 
 -- A function whose body is kept as a parse tree holds the columns that it names; as text it does not.
 do $$
@@ -77,7 +75,6 @@ alter domain holdfast.price_minor add check (value between 0 and 10000000000) no
 alter domain holdfast.version_number add check (value > 0) not valid;
 alter domain holdfast.currency_code add check (value ~ '^[A-Z]{3}$') not valid;
 alter domain holdfast.order_status add check (value in ('open', 'cancelled', 'shipped')) not valid;
-alter domain holdfast.order_kind add check (value in ('wholesale', 'channel')) not valid;
 alter domain holdfast.allocation_entry add check (value in ('allocate', 'release', 'cancel', 'ship')) not valid;
 alter domain holdfast.purchase_order add check (char_length(value) <= 64) not valid;
 alter domain holdfast.note add check (char_length(value) <= 2000) not valid;

@@ -9,7 +9,7 @@ declare
   v_fields constant jsonb := p_call -> 'fields';
   v_order constant uuid := gen_random_uuid();
   v_customer record;
-  v_number bigint;
+  v_number text;
   v_refused holdfast.outcome;
 begin
   select c.id, c.currency, c.on_hold into v_customer from public.customer c
@@ -19,10 +19,9 @@ begin
   elsif v_customer.on_hold then
     return holdfast.refuse_on_hold();
   end if;
-  update public.tenant t set order_number = t.order_number + 1 where t.id = v_tenant returning t.order_number into v_number;
   insert into public.wholesale_order (tenant_id, id, number, customer_id, currency, customer_po, ship_window_start,
       ship_window_end, notes, event_sequence, created_by, updated_by)
-  values (v_tenant, v_order, v_number::text, v_customer.id, v_customer.currency, v_fields ->> 'customerPo',
+  values (v_tenant, v_order, v_order::text, v_customer.id, v_customer.currency, v_fields ->> 'customerPo',
       (v_fields ->> 'shipWindowStart')::date, (v_fields ->> 'shipWindowEnd')::date, v_fields ->> 'notes', 1, v_user, v_user);
   v_refused := holdfast.replace_lines(v_tenant, v_order, v_fields -> 'lines');
   if v_refused.status is not null then
@@ -33,6 +32,9 @@ begin
       (select json_agg(name order by name) from jsonb_object_keys(v_fields) name)))::holdfast.event]);
   perform holdfast.note_order_change(v_tenant, v_order, 'created', p_call ->> 'actor',
     jsonb_build_object('version', 1, 'after', holdfast.order_fields(v_tenant, v_order, v_fields)));
+  -- Last, since whoever creates an order waits for the tenant's row from here to the commit. Until now its id was its number.
+  update public.tenant t set order_number = t.order_number + 1 where t.id = v_tenant returning t.order_number into v_number;
+  update public.wholesale_order o set number = v_number where o.tenant_id = v_tenant and o.id = v_order;
   return holdfast.success(201, holdfast.order_document(v_tenant, v_order), '"1"', '/orders/' || v_order);
 end $$;
 

@@ -13,8 +13,8 @@ declare
     where m.on_hand + m.on_order > m.allocated));
 begin
   perform holdfast.book(p_tenant, p_changes, p_actor);
-  insert into public.allocation_ledger (tenant_id, order_id, order_kind, wholesale_order_id, sku_id, qty, entry_type, actor)
-  select p_tenant, p_order, p_order_kind, case p_order_kind when 'wholesale' then p_order end, m.sku_id, m.allocated,
+  insert into public.allocation_ledger (tenant_id, order_id, order_kind, sku_id, qty, entry_type, actor)
+  select p_tenant, p_order, p_order_kind, m.sku_id, m.allocated,
     case when m.allocated > 0 then 'allocate' else p_allocation_type end, p_actor
   from unnest(p_changes) m where m.allocated <> 0;
   if cardinality(v_waiting) > 0 then

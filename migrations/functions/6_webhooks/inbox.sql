@@ -170,27 +170,27 @@ end $$;
 create or replace function holdfast.keep_exception(p_verdict holdfast.verdict, p_delivery jsonb, p_body bytea) returns void
 language plpgsql volatile security invoker as $$
 declare
+  -- Nobody is told of what belongs to no tenant.
+  v_events constant int := case when p_verdict.tenant_id is null then 0 else 1 end;
   v_id uuid;
   v_sequence bigint;
 begin
   -- The setting shows rows without a tenant: after its inbox row was reaped, an event may come again and find its own.
   perform set_config('app.inbox_of_nobody', 'on', true);
-  insert into public.inbox_exception as e (tenant_id, provider, event_id, topic, reason, waits_for, command, body)
+  insert into public.inbox_exception as e (tenant_id, provider, event_id, topic, reason, waits_for, command, body, event_sequence)
   values (p_verdict.tenant_id, p_delivery ->> 'provider', p_delivery ->> 'eventId', p_delivery ->> 'topic', p_verdict.reason,
-    p_verdict.waits_for, p_delivery -> 'command', p_body)
+    p_verdict.waits_for, p_delivery -> 'command', p_body, v_events)
   on conflict (provider, event_id) do update
     set tenant_id = excluded.tenant_id, reason = excluded.reason, waits_for = excluded.waits_for,
         attempts = e.attempts + 1, last_tried_at = now(), resolved_at = null, resolved_by = null, dismiss_reason = null,
         -- Its body may have been deleted after its end. What was erased for a person stays erased.
         body = case when e.body_deleted_at is not null and e.redacted_at is null then excluded.body else e.body end,
         command = case when e.body_deleted_at is not null and e.redacted_at is null then excluded.command else e.command end,
-        body_deleted_at = null
-  returning id into v_id;
+        body_deleted_at = null, event_sequence = e.event_sequence + v_events
+  returning id, event_sequence into v_id, v_sequence;
   perform set_config('app.inbox_of_nobody', '', true);
   if p_verdict.tenant_id is not null then
-    update public.tenant t set event_sequence = t.event_sequence + 1 where t.id = p_verdict.tenant_id
-    returning t.event_sequence into v_sequence;
-    perform holdfast.emit(p_verdict.tenant_id, array[row('inbox.exception', 'tenant', p_verdict.tenant_id, v_sequence, null,
+    perform holdfast.emit(p_verdict.tenant_id, array[row('inbox.exception', 'inbox_exception', v_id, v_sequence, null,
       format('{"exceptionId":"%s","provider":%s,"eventId":%s,"topic":%s,"reason":%s}', v_id,
         holdfast.quote(p_delivery ->> 'provider'), holdfast.quote(p_delivery ->> 'eventId'),
         holdfast.quote(p_delivery ->> 'topic'), holdfast.quote(p_verdict.reason)))::holdfast.event]);

@@ -220,7 +220,7 @@ begin
   elsif v_kind <> 'webhook' then
     return holdfast.refusal(422, 'destination_kind', 'Only a webhook can be sent a test event.');
   end if;
-  perform holdfast.emit_tenant_event(v_tenant, 'destination.test',
+  perform holdfast.emit_destination_event(v_id, 'destination.test',
     format('{"destinationId":"%s","name":%s}', v_id, holdfast.quote(v_name)), v_id, null);
   select * into v_row from public.outbox o
   where o.tenant_id = v_tenant and o.destination_id = v_id and o.event_type = 'destination.test'

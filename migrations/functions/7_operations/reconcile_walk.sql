@@ -65,7 +65,6 @@ language plpgsql volatile security invoker as $$
 declare
   v_new text[];
   v_kept record;
-  v_sequence bigint;
 begin
   if p_codes is null then
     return 0;
@@ -78,9 +77,9 @@ begin
   )
   select array_agg(code order by code) into v_new from noted;
   with kept as (
-    insert into public.inbox_exception (tenant_id, provider, event_id, topic, reason, waits_for, body)
+    insert into public.inbox_exception (tenant_id, provider, event_id, topic, reason, waits_for, body, event_sequence)
     select p_run.tenant_id, 'reconcile:' || p_account, p_run.snapshot_date || '/' || c.code, 'inventory',
-      'no SKU of ours: ' || c.code, 'sku:' || c.code, convert_to(jsonb_build_object('sku', c.code)::text, 'UTF8')
+      'no SKU of ours: ' || c.code, 'sku:' || c.code, convert_to(jsonb_build_object('sku', c.code)::text, 'UTF8'), 1
     from unnest(v_new) as c(code)
     on conflict (provider, event_id) do nothing
     returning id, event_id, reason
@@ -88,10 +87,8 @@ begin
   select array_agg(k.id order by k.event_id) as ids, array_agg(k.event_id order by k.event_id) as event_ids,
     array_agg(k.reason order by k.event_id) as reasons into v_kept from kept k;
   if v_kept.ids is not null then
-    update public.tenant t set event_sequence = t.event_sequence + cardinality(v_kept.ids) where t.id = p_run.tenant_id
-    returning t.event_sequence - cardinality(v_kept.ids) into v_sequence;
     perform holdfast.emit(p_run.tenant_id, (
-      select array_agg(row('inbox.exception', 'tenant', p_run.tenant_id, v_sequence + k.ord, null,
+      select array_agg(row('inbox.exception', 'inbox_exception', k.id, 1, null,
         format('{"exceptionId":"%s","provider":%s,"eventId":%s,"topic":"inventory","reason":%s}', k.id,
           holdfast.quote('reconcile:' || p_account), holdfast.quote(k.event_id), holdfast.quote(k.reason)))::holdfast.event
         order by k.ord)

@@ -19,6 +19,7 @@ mod outcome;
 mod partial;
 mod partial_model;
 mod preconditions;
+mod tenant_row;
 mod wire;
 
 use shared::idempotency::endpoint::Endpoint;

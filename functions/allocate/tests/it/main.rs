@@ -3,6 +3,7 @@
 
 mod answers;
 mod bodies;
+mod costs;
 mod credit;
 mod events;
 mod faults;

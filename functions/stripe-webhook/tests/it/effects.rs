@@ -81,7 +81,7 @@ async fn what_does_not_fit_is_kept_whole_and_told() {
     );
     assert_eq!(state(&shop, invoice).await, "awaiting_payment 0 0");
     let known = wrong.iter().filter(|(_, known)| *known).count();
-    let told = "outbox where event_type = 'inbox.exception' and aggregate_type = 'tenant'";
+    let told = "outbox where event_type = 'inbox.exception' and aggregate_type = 'inbox_exception'";
     assert_eq!(shop.db.count(told).await, i64::try_from(known).unwrap());
     let nobodys = "inbox_exception where tenant_id is null";
     assert_eq!(shop.db.count(nobodys).await, i64::try_from(wrong.len() - known).unwrap());
