@@ -54,3 +54,17 @@ alter table bench.textbook_key enable row level security;
 create policy tenant_only on bench.textbook_key to holdfast_app
   using (tenant_id = (select nullif(current_setting('app.tenant_id', true), '')::uuid));
 grant select, insert, update on bench.textbook_key to holdfast_app;
+
+-- The first ten orders want every SKU, for requests of many lines. Of everything there is something to give back.
+insert into order_line (tenant_id, order_id, sku_id, line_no, qty, unit_price_minor)
+select o.tenant_id, o.id, s.id, right(s.id::text, 12)::bigint - 100000000000, 1000000, 1000
+from wholesale_order o join sku s using (tenant_id)
+where right(o.id::text, 12) < '100000000010'
+on conflict do nothing;
+update order_line set qty_allocated = 100000;
+insert into allocation_ledger (tenant_id, order_id, sku_id, qty, entry_type, actor)
+select tenant_id, order_id, sku_id, qty_allocated, 'allocate', 'bench' from order_line;
+update sku_position p set allocated = (
+  select sum(l.qty) from allocation_ledger l where l.tenant_id = p.tenant_id and l.sku_id = p.sku_id);
+-- A warehouse that announces goods.
+insert into threepl_account (id, tenant_id, secret) values ('bench', '11111111-1111-4111-8111-111111111111', 'whsec_');

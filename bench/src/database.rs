@@ -58,6 +58,17 @@ impl Server {
 
     /// Makes and migrates a database of this name.
     pub async fn database(&self, name: &str) -> Result<Database> {
+        let database = self.empty_database(name).await?;
+        let passwords = RolePasswords {
+            app: Some(self.app_password.clone()),
+            worker: Some(self.worker_password.clone()),
+        };
+        migrate(&database.owner_url(), Some(passwords)).await?;
+        Ok(database)
+    }
+
+    /// Makes a database of this name, and the roles that log in to it.
+    pub async fn empty_database(&self, name: &str) -> Result<Database> {
         let database = Database {
             port: self.port,
             name: name.to_owned(),
@@ -67,14 +78,32 @@ impl Server {
         };
         let postgres = Database { name: "postgres".into(), ..database.clone() };
         postgres.run(&format!(r#"create database "{name}""#)).await?;
-        let passwords = RolePasswords {
-            app: Some(self.app_password.clone()),
-            worker: Some(self.worker_password.clone()),
-        };
-        migrate(&database.owner_url(), Some(passwords)).await?;
         Ok(database)
     }
 }
+
+impl Server {
+    /// CPU seconds of all its processes so far; of those that ended, as soon as the server has seen it. On Linux.
+    pub async fn cpu_secs(&self) -> Result<f64> {
+        let server = self.cluster.server_pid().await.context("the server does not run")?;
+        let mut sum = 0;
+        for entry in std::fs::read_dir("/proc")? {
+            let Ok(stat) = std::fs::read_to_string(entry?.path().join("stat")) else { continue };
+            // Behind the name, which may hold spaces: state, parent, …; utime, stime, cutime and cstime are the 12th to 15th.
+            let Some((head, fields)) = stat.rsplit_once(')') else { continue };
+            let fields: Vec<&str> = fields.split_whitespace().collect();
+            let is_server = head.split(' ').next() == Some(&server.to_string());
+            if is_server || fields.get(1) == Some(&&*server.to_string()) {
+                let times = fields.iter().skip(11).take(if is_server { 4 } else { 2 });
+                sum += times.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
+            }
+        }
+        Ok(sum as f64 / TICKS_PER_SEC)
+    }
+}
+
+/// Of the times in /proc on Linux, whatever its kernel's own clock.
+const TICKS_PER_SEC: f64 = 100.0;
 
 #[derive(Clone)]
 pub struct Database {

@@ -1,10 +1,11 @@
 //! `cargo xtask bench`: what an idempotent allocation costs, and whatever else must not become slower, as ratios within
 //! one run. Each part stands by itself: `--only NAME` runs one.
 
+mod before;
 mod database;
-mod floor;
 mod link;
 mod parts;
+mod pgbench;
 mod product;
 mod report;
 mod sample;

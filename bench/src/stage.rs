@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
+use super::before;
 use super::database::{Database, Server};
 use xtask::process::{self, Group, Step};
 use xtask::python::Venv;
@@ -43,6 +44,22 @@ impl<'a> Stage<'a> {
         database.run(include_str!("../sql/seed.sql")).await?;
         database.run("vacuum analyze").await?;
         Ok(database)
+    }
+
+    /// The same as the version before made it. The roles must be there: another database comes first.
+    pub async fn seeded_before(&self, name: &str) -> Result<Database> {
+        let step = Step::begin(format!("making the database {name}"));
+        let database = self.server.empty_database(name).await?;
+        before::migrate(self.workspace.root(), &database).await?;
+        database.run(include_str!("../sql/seed.sql")).await?;
+        database.run("vacuum analyze").await?;
+        step.done();
+        Ok(database)
+    }
+
+    /// CPU seconds of all of the server's processes so far, on Linux.
+    pub async fn cpu_secs(&self) -> Result<f64> {
+        self.server.cpu_secs().await
     }
 
     /// Release binaries of these packages of the workspace.

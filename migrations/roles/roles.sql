@@ -37,4 +37,13 @@ begin
   alter role holdfast_app set enable_seqscan = off;
   alter role holdfast_app set enable_hashjoin = off;
   alter role holdfast_app set enable_mergejoin = off;
+  -- So that the relay sees how old the oldest snapshot is, whoever holds it. It may be refused to an owner who is no superuser:
+  -- then it sees its own. From PostgreSQL 16 on; before, a role that does not inherit gains nothing by it.
+  begin
+    if current_setting('server_version_num')::int >= 160000 and not pg_has_role('holdfast_worker', 'pg_read_all_stats', 'usage') then
+      execute 'grant pg_read_all_stats to holdfast_worker with inherit true, set false';
+    end if;
+  exception when insufficient_privilege then
+    raise notice 'holdfast_worker may not read all statistics: %', sqlerrm;
+  end;
 end $$;

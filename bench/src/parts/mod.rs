@@ -3,6 +3,8 @@
 
 mod allocate;
 mod cold;
+mod cpu;
+mod database;
 mod fan_out;
 mod history;
 mod lists;
@@ -19,6 +21,10 @@ use super::stage::Stage;
 pub enum Part {
     /// Throughput of allocate, beside the floor's and the textbook's.
     Allocate,
+    /// Throughput of allocate at the database, beside the version before's and the floor's.
+    Database,
+    /// CPU seconds of the database per 1,000 requests, beside the version before's.
+    Cpu,
     /// Round trips and commits of a warm allocate.
     Wire,
     /// Cold starts, memory and package size of allocate.
@@ -37,6 +43,8 @@ impl Part {
     pub async fn measure(self, stage: &Stage<'_>) -> Result<Measured> {
         match self {
             Self::Allocate => allocate::measure(stage).await,
+            Self::Database => database::measure(stage).await,
+            Self::Cpu => cpu::measure(stage).await,
             Self::Wire => wire::measure(stage).await,
             Self::Cold => cold::measure(stage).await,
             Self::FanOut => fan_out::measure(stage).await,

@@ -13,7 +13,9 @@ begin
   if v_claim.decision <> 'run' then
     return v_claim;
   end if;
-  return holdfast.record_key(v_tenant, v_key, p_call ->> 'method', p_call ->> 'path', v_hash, holdfast.promise_lines(p_call));
+  return holdfast.record_key(v_tenant, v_key, p_call ->> 'method', p_call ->> 'path', v_hash,
+    holdfast.promise(v_tenant, (p_call ->> 'orderId')::uuid, p_call -> 'lines', p_call ->> 'actor', nullif(p_call -> 'match', 'null'),
+      coalesce((p_call ->> 'partial')::boolean, false)));
 end $$;
 
 -- The work of allocate for the multi-statement variant: {"tenantId","orderId","lines","actor"}.

@@ -215,6 +215,14 @@ pub async fn backlog(db: &Db, most: u32) -> Result<(i64, f64), DbError> {
     Ok((row.try_get("due")?, row.try_get("oldest_age_secs")?))
 }
 
+/// The age in seconds of the oldest snapshot that keeps dead rows of the database, as far as this role may see; 0 without one.
+pub async fn oldest_snapshot_secs(db: &Db) -> Result<f64, DbError> {
+    db.call_one(&Statement::new("holdfast.oldest_snapshot", json!({})))
+        .await?
+        .try_get("age_secs")
+        .map_err(Into::into)
+}
+
 /// The result of [`sweep_lost`].
 #[derive(Clone, Copy, Debug)]
 pub struct LostRows {

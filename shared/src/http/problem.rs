@@ -1,5 +1,5 @@
 //! Problems that are not recorded under an idempotency key: found before the claim, or caused by the database. Refusals
-//! decided under a lock are rendered by `holdfast.record`.
+//! decided under a lock are rendered by `holdfast.record_key`.
 //!
 //! Promises: causes are logged and never answered; no SQL, secret or chain of errors is in a response.
 

@@ -4,7 +4,7 @@
 //! Promises: for one (tenant, key) the work commits at most once. An equal request gets the recorded bytes, a different one
 //! 422; while an equal one is running, 409 at once. There is no `in_progress` state, no lease and no takeover: a committed
 //! key is a finished one, and the claim of a dead attempt ends with its transaction.
-//! Relies on: `holdfast.claim` and `holdfast.record`, READ COMMITTED, and the role's timeouts, which end the transaction of
+//! Relies on: `holdfast.claim` and `holdfast.record_key`, READ COMMITTED, and the role's timeouts, which end the transaction of
 //! a dead client within 15 s.
 //! Does not promise anything for a key that was reaped, or after an asynchronous failover that lost the commit.
 //!
@@ -59,7 +59,7 @@ impl Call {
         members.fold(statement, |statement, (name, value)| statement.with(name, value))
     }
 
-    /// The argument of `holdfast.claim` and `holdfast.record`; `match` is for the work (`holdfast.matches`), null without one.
+    /// The argument of `holdfast.claim` and `holdfast.record_key`; `match` is for the work (`holdfast.matches`), null without one.
     pub(crate) fn to_json(&self) -> Value {
         let tenant_id = self.caller.tenant_id.to_string();
         let key_parts = [tenant_id.as_bytes(), self.key.as_bytes()];

@@ -19,6 +19,7 @@ mod outcome;
 mod partial;
 mod partial_model;
 mod preconditions;
+mod promise_model;
 mod tenant_row;
 mod wire;
 

@@ -76,3 +76,30 @@ async fn events_of_one_aggregate_in_one_request_form_one_queue() {
     assert_eq!(shop.db.count(&due).await, queues);
     assert_eq!(shop.db.count("outbox").await, 2 * (3 + 3) * 2);
 }
+
+#[tokio::test]
+async fn the_versions_of_a_hot_position_that_an_old_snapshot_keeps_are_walked_twice_at_most() {
+    let shop = Shop::open(Seed { on_hand: 100, order_qty: 100, ..Seed::default() }).await;
+    let held = shop
+        .db
+        .hold("set transaction isolation level repeatable read; select count(*) from sku_position".into())
+        .await;
+    shop.db
+        .execute(format!(
+            "do $$ begin
+               for n in 1 .. 3000 loop
+                 update sku_position set event_sequence = event_sequence + 1 where sku_id = '{}';
+                 commit;
+               end loop;
+             end $$",
+            shop.tenant.skus[0]
+        ))
+        .await;
+    let pages: i64 = shop.db.scalar("select pg_relation_size('sku_position') / 8192").await;
+    assert!(pages > 20, "the snapshot keeps nothing: {pages} pages");
+    let blocks = blocks_of_a_promise(&shop, "sku_position").await;
+    println!("{blocks} blocks of {pages} pages");
+    // A guess without a lock, and the UPDATE; with some blocks of the index.
+    assert!(blocks < pages * 5 / 2 + 10, "{blocks} blocks of {pages} pages");
+    held.let_go().await;
+}

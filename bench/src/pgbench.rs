@@ -1,6 +1,6 @@
-//! The floor: pgbench sends the same statement as the function, over the simple protocol. No function can be faster.
+//! Statements sent by pgbench, straight to the database.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::database::Database;
 use super::sample::Sample;
-use super::workload::Workload;
+use super::workload::TENANT;
 use xtask::process;
 use xtask::python::Venv;
 use xtask::workspace::remove;
@@ -18,47 +18,38 @@ const CONNECT_TIME: Duration = Duration::from_millis(750);
 /// More threads of pgbench would take CPU time from the server that they measure.
 const MAX_THREADS: usize = 2;
 
-pub struct Floor {
+pub struct Pgbench {
     program: PathBuf,
     /// Holds pgbench's scripts and logs.
     dir: PathBuf,
 }
 
-impl Floor {
-    /// Writes the scripts into `dir`.
+/// A script, and how it is run.
+pub struct Run<'a> {
+    pub script: &'a str,
+    /// The server's port, or a proxy's before it.
+    pub port: u16,
+    pub clients: usize,
+    /// Whether a commit waits until it is on disk, as in production; without, the CPU decides.
+    pub durable: bool,
+}
+
+impl Pgbench {
     pub fn new(venv: &Venv, dir: PathBuf) -> Result<Self> {
-        let program = venv.postgres_programs()?.join("pgbench");
-        for workload in Workload::ALL {
-            std::fs::write(script(&dir, workload), workload.pgbench_script())?;
-        }
-        Ok(Self { program, dir })
+        Ok(Self { program: venv.postgres_programs()?.join("pgbench"), dir })
     }
 
-    /// Runs pgbench with `clients` new connections through `port`. During the warm-up their sessions compile and plan the
-    /// function's statements, which a sandbox's session has done before.
+    /// Runs with new connections, and counts what ended in the last part of the time: during the warm-up the sessions compile
+    /// and plan, which a sandbox's session has done before.
     pub async fn measure(
         &self,
         database: &Database,
-        port: u16,
-        clients: usize,
-        workload: Workload,
+        run: &Run<'_>,
         (warm_up, counted): (Duration, Duration),
     ) -> Result<Sample> {
-        let log = self.dir.join("log");
         let seconds = (warm_up + counted + CONNECT_TIME).as_secs_f64().ceil();
-        let mut command = Command::new(&self.program);
-        command
-            .args(["-n", "-M", "simple", "-h", "127.0.0.1", "-U", "holdfast_app"])
-            .args(["-p", &port.to_string()])
-            .args(["-c", &clients.to_string(), "-j", &clients.min(MAX_THREADS).to_string()])
-            .args(["-T", &seconds.to_string(), "-l", "--log-prefix"])
-            .arg(&log)
-            .arg("-f")
-            .arg(script(&self.dir, workload))
-            .arg(&database.name)
-            .env("PGPASSWORD", &database.app_password)
-            .env("PGSSLMODE", "disable")
-            .env("PGGSSENCMODE", "disable");
+        let mut command = self.command(database, run)?;
+        command.args(["-T", &seconds.to_string(), "-l", "--log-prefix"]).arg(self.dir.join("log"));
         process::succeed("pgbench failed", &mut command).await?;
         let calls = self.take_logs()?;
         // All clients are busy until the end, so the last part of the run is counted.
@@ -77,6 +68,39 @@ impl Floor {
         Ok(Sample::of(latencies_us, counted))
     }
 
+    /// Runs the script `count` times in each client.
+    pub async fn repeat(&self, database: &Database, run: &Run<'_>, count: usize) -> Result<()> {
+        let mut command = self.command(database, run)?;
+        command.args(["-t", &count.to_string()]);
+        process::succeed("pgbench failed", &mut command).await?;
+        Ok(())
+    }
+
+    fn command(&self, database: &Database, run: &Run<'_>) -> Result<Command> {
+        let script = self.dir.join("script.sql");
+        std::fs::write(&script, run.script)?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["-n", "-M", "simple", "-h", "127.0.0.1", "-U", "holdfast_app"])
+            .args(["-p", &run.port.to_string()])
+            .args(["-c", &run.clients.to_string(), "-j", &run.clients.min(MAX_THREADS).to_string()])
+            .arg("-f")
+            .arg(script)
+            .arg(&database.name)
+            .env("PGPASSWORD", &database.app_password)
+            .env("PGSSLMODE", "disable")
+            .env("PGGSSENCMODE", "disable")
+            // The floor sets no tenant.
+            .env(
+                "PGOPTIONS",
+                format!(
+                    "-c app.tenant_id={TENANT} -c synchronous_commit={}",
+                    if run.durable { "on" } else { "off" }
+                ),
+            );
+        Ok(command)
+    }
+
     /// Reads and removes the logs of the last run, one file per thread.
     fn take_logs(&self) -> Result<Vec<LoggedCall>> {
         let mut calls = Vec::new();
@@ -91,10 +115,6 @@ impl Floor {
         }
         Ok(calls)
     }
-}
-
-fn script(dir: &Path, workload: Workload) -> PathBuf {
-    dir.join(format!("{workload:?}.sql"))
 }
 
 /// Of a line of pgbench's log: `client transaction latency_us script epoch_secs epoch_us`.
