@@ -30,6 +30,8 @@ pub struct Run<'a> {
     /// The server's port, or a proxy's before it.
     pub port: u16,
     pub clients: usize,
+    /// Whether its one statement is planned once in each session; else it is sent as text, as the functions do.
+    pub prepared: bool,
     /// Whether a commit waits until it is on disk, as in production; without, the CPU decides.
     pub durable: bool,
 }
@@ -81,7 +83,15 @@ impl Pgbench {
         std::fs::write(&script, run.script)?;
         let mut command = Command::new(&self.program);
         command
-            .args(["-n", "-M", "simple", "-h", "127.0.0.1", "-U", "holdfast_app"])
+            .args([
+                "-n",
+                "-M",
+                if run.prepared { "prepared" } else { "simple" },
+                "-h",
+                "127.0.0.1",
+                "-U",
+                "holdfast_app",
+            ])
             .args(["-p", &run.port.to_string()])
             .args(["-c", &run.clients.to_string(), "-j", &run.clients.min(MAX_THREADS).to_string()])
             .arg("-f")

@@ -163,7 +163,7 @@ impl Bench {
         self.database.run("checkpoint").await?;
         let times = (plan.floor_warm_up, plan.counted);
         let script = workload.floor_script();
-        let run = Run { script: &script, port: self.port(delayed), clients, durable: true };
+        let run = Run { script: &script, port: self.port(delayed), clients, prepared: true, durable: true };
         let of_floor = self.pgbench.measure(&self.database, &run, times).await?;
         self.database.run("checkpoint").await?;
         let of_textbook = textbook.measure(workload, window()).await?;

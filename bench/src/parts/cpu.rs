@@ -53,7 +53,7 @@ pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
                 } else {
                     (&before, &script_before, &mut row.before)
                 };
-                seconds.push(cpu_seconds(stage, &pgbench, database, script, requests).await?);
+                seconds.push(cpu_seconds(stage, &pgbench, database, script, false, requests).await?);
             }
         }
         rows.push(row);
@@ -61,7 +61,7 @@ pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
     let script = Workload::Spread.floor_script();
     let mut floor = Vec::new();
     for _ in 0..rounds {
-        floor.push(cpu_seconds(stage, &pgbench, &now, &script, REQUESTS).await?);
+        floor.push(cpu_seconds(stage, &pgbench, &now, &script, true, REQUESTS).await?);
     }
     step.done();
     now.run("do $$ begin assert not exists (select from position_audit) and not exists (select from order_line_audit); end $$")
@@ -114,9 +114,10 @@ async fn cpu_seconds(
     pgbench: &Pgbench,
     database: &Database,
     script: &str,
+    prepared: bool,
     requests: usize,
 ) -> Result<f64> {
-    let run = Run { script, port: database.port, clients: 1, durable: false };
+    let run = Run { script, port: database.port, clients: 1, prepared, durable: false };
     // Connecting and planning are part of both, and are taken off.
     let begun = stage.cpu_secs().await?;
     pgbench.repeat(database, &run, requests / 10).await?;

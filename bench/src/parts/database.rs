@@ -66,7 +66,7 @@ pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
                     [&databases[0], &databases[1], &databases[1]].into_iter().zip(&scripts)
                 {
                     database.run("checkpoint").await?;
-                    let run = Run { script, port: database.port, clients, durable: clients > 1 };
+                    let run = Run { script, port: database.port, clients, prepared, durable: clients > 1 };
                     round.push(pgbench.measure(database, &run, (warm_up, counted)).await?);
                 }
                 cell.rounds.push(round);

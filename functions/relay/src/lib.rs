@@ -12,6 +12,7 @@ mod drain;
 mod helpers;
 mod messages;
 mod slots;
+mod snapshot;
 mod times;
 mod watermarks;
 
@@ -213,6 +214,7 @@ impl Relay {
         let clients = Clients { sender, mailer: self.mailer.clone() };
         let drained = drain::drain(self, clients, watch, deadline).await?;
         self.conclude(&drained).await;
+        snapshot::tell_oldest(&self.db).await;
         Ok(drained.summary)
     }
 

@@ -67,7 +67,7 @@ begin
 
   -- Under the positions' locks, so that created_at gives the order of the moves.
   insert into public.allocation_ledger (tenant_id, order_id, sku_id, qty, entry_type, actor)
-  select p_tenant, p_order, p_skus[i], p_qtys[i], p_entry_type, p_actor from generate_series(1, v_count) i;
+  select p_tenant, p_order, unnest(p_skus), unnest(p_qtys), p_entry_type, p_actor;
 
   for i in 1 .. v_count loop
     v_events[i] := row(case when p_qtys[i] > 0 then 'order.line_allocated' else 'order.line_released' end,

@@ -226,3 +226,29 @@ async fn a_resolver_returns_a_tenant_id_for_a_known_credential_only() {
         assert_eq!(tenant, expected, "{sql}");
     }
 }
+
+#[tokio::test]
+async fn a_policy_is_the_key_of_an_index_and_is_not_asked_row_by_row() {
+    let shop = shop_with_rows().await;
+    let mut app = shop.db.app().await;
+    for table in [
+        "sku",
+        "sku_position",
+        "wholesale_order",
+        "order_line",
+        "allocation_ledger",
+        "stock_ledger",
+        "invoice",
+        "idempotency_key",
+        "outbox",
+    ] {
+        let plan: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(format!("explain (costs off) select count(*) from {table}")))
+                .fetch_all(&mut app)
+                .await
+                .unwrap();
+        assert!(plan.iter().any(|line| line.contains("Index Cond: (tenant_id = ")), "{table}: {plan:#?}");
+        let filters = plan.iter().filter(|line| line.contains("Filter") && line.contains("current_setting"));
+        assert_eq!(filters.count(), 0, "{table}: {plan:#?}");
+    }
+}

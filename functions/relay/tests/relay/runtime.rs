@@ -138,6 +138,7 @@ async fn an_invocation_answers_with_what_it_did() {
     ]
     .map(|name| metrics[name].as_f64().unwrap_or_else(|| panic!("no {name}: {metrics}")));
     assert_eq!(told, [45.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    assert!(written.contains("\"OldestSnapshotAge\":"), "{written}");
     let batches = metrics["BatchTime"].as_array().unwrap();
     assert!(
         (3..=45).contains(&batches.len()) && batches.iter().all(|ms| ms.as_f64().unwrap() > 0.0),
