@@ -62,9 +62,8 @@ pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
             };
             for _ in 0..rounds {
                 let mut round = Vec::new();
-                for (database, script) in
-                    [&databases[0], &databases[1], &databases[1]].into_iter().zip(&scripts)
-                {
+                let of = [(&databases[0], false), (&databases[1], false), (&databases[1], true)];
+                for ((database, prepared), script) in of.into_iter().zip(&scripts) {
                     database.run("checkpoint").await?;
                     let run = Run { script, port: database.port, clients, prepared, durable: clients > 1 };
                     round.push(pgbench.measure(database, &run, (warm_up, counted)).await?);
