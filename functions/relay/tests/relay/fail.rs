@@ -151,7 +151,7 @@ async fn gone_disables_the_destination_and_its_events_wait() {
     assert_eq!(state, "disabled active");
     assert_failed(&db, "HTTP 410 Gone: closed down").await;
     assert_eq!(summary.delivered, 1, "what is told of it does not wait for the next drain");
-    // The tenant's other destination gets one event, in sequence.
+    // The tenant's other destination gets one event.
     let told: Vec<(i64, String)> = sqlx::query_as(
         "select sequence, payload from outbox where event_type = 'destination.disabled' and destination_id = $1",
     )
@@ -159,7 +159,7 @@ async fn gone_disables_the_destination_and_its_events_wait() {
     .fetch_all(&mut db.owner().await)
     .await
     .unwrap();
-    assert_eq!((told.len(), told[0].0, elsewhere.received().len()), (1, 3, 1));
+    assert_eq!((told.len(), told[0].0, elsewhere.received().len()), (1, 1, 1), "its first event");
     assert!(told[0].1.contains(&destination.id.to_string()), "{}", told[0].1);
     db.assert_consistent().await;
     db.emit(&tenant, 1).await;
