@@ -117,6 +117,9 @@ async fn what_nobody_could_use_is_refused_in_words() {
     assert!(pasted.contains("give only birch.myshopify.com"), "{pasted}");
     let made = printed(url, &[&shop[..], &["Birch.myshopify.com"]].concat());
     assert_eq!(made["domain"], "birch.myshopify.com");
+    let tests = ["admin", "shop", "test-orders", "--set", "ignore", "--domain"];
+    let set = printed(url, &[&tests[..], &["birch.myshopify.com"]].concat());
+    assert_eq!(set["ignoresTestOrders"], true);
 
     let account = ["admin", "threepl", "create", "--tenant", &tenant, "--account", "north", "--secret"];
     let short = refused(url, &[&account[..], &["whsec_c2VjcmV0"]].concat(), FAILED);

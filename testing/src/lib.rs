@@ -27,7 +27,7 @@ pub use caller::{
 pub use cases::{case, case_dir};
 pub use database::TestDb;
 pub use event::{Event, Reply};
-pub use holdfast::migrate::migrate;
+pub use holdfast::migrate::{all_files, migrate};
 pub use left_out::{left_out, python};
 pub use moto::Moto;
 pub use proxy::Proxy;

@@ -4,12 +4,13 @@
 //! | request | effect |
 //! |---|---|
 //! | `POST /webhooks/{destinationId}` | receives an event; answers with the status set by `/behave`, 200 by default |
-//! | `POST /shopify/admin/api/{version}/graphql.json` | receives a stock push, or looks up the inventory item of a SKU |
+//! | `POST /shopify/admin/api/{version}/graphql.json` | receives a stock push, or looks up the inventory item of a SKU or a return |
 //! | `POST /v2/email/outbound-emails` | receives a mail |
 //! | `GET /received` | the last 10,000 of these requests, newest last |
 //! | `POST /behave {"status":500}` | sets the status that they are answered with |
 //! | `POST /inventory {"account","items":[{"sku","onHand"}]}` | sets what this 3PL account reports |
 //! | `GET /3pl/{account}/inventory?cursor=&limit=` | the 3PL's report, with the account's token |
+//! | `POST /returns {"id","orderId","lineId","qty"}` | sets what the shop says of a reverse fulfilment order: these units were restocked |
 //!
 //! Bodies are read as JSON whatever their content type: people type these requests by hand.
 
@@ -69,6 +70,8 @@ struct Memory {
     received: VecDeque<Received>,
     answer: StatusCode,
     inventory: inventory::Inventories,
+    /// By the number of the reverse fulfilment order.
+    returns: HashMap<String, shopify::Return>,
     /// Kinds of requests whose first arrival has been printed.
     announced: HashSet<&'static str>,
 }
@@ -110,6 +113,18 @@ impl Partner {
         }
     }
 
+    /// Whether any destination that pushes to the shop has this access token.
+    async fn is_shop_token(&self, token: &str) -> bool {
+        let found = sqlx::query_scalar(
+            "select exists (select from destination_secret s join destination d on d.id = s.destination_id
+               where d.kind = 'shopify_inventory' and s.secret = $1 and (s.retires_at is null or s.retires_at > now()))",
+        );
+        found.bind(token).fetch_one(&self.database).await.unwrap_or_else(|error| {
+            eprintln!("partner: cannot read the shops' tokens: {error}");
+            false
+        })
+    }
+
     async fn live_secrets(&self, destination: Uuid) -> Vec<String> {
         let secrets = sqlx::query_scalar(
             "select secret from destination_secret where destination_id = $1 and (retires_at is null or retires_at > now())",
@@ -129,6 +144,7 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         received: VecDeque::new(),
         answer: StatusCode::OK,
         inventory: inventory::Inventories::new(),
+        returns: HashMap::new(),
         announced: HashSet::new(),
     };
     let partner = Arc::new(Partner { database, memory: Mutex::new(memory) });
@@ -138,6 +154,7 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         .route("/v2/email/outbound-emails", post(ses::take_mail))
         .route("/received", get(list_received))
         .route("/behave", post(behave))
+        .route("/returns", post(shopify::set_return))
         .route("/inventory", post(inventory::set))
         .route("/3pl/{account}/inventory", get(inventory::report))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use uuid::Uuid;
 
 use crate::messages::{Clients, Message, messages_of};
+use crate::questions::Questions;
 use crate::slots::Slots;
 use crate::times::BatchTimes;
 use crate::watermarks::Watermarks;
@@ -62,6 +63,7 @@ struct Drain<'r> {
     learned: Vec<LearnedItem>,
     /// The ordered queue whose rows were checked last.
     checked: OrderedQueue,
+    questions: Questions,
     work_left: bool,
     /// The destination served last.
     after: Uuid,
@@ -95,6 +97,7 @@ pub(crate) async fn drain(
         times: BatchTimes::default(),
         learned: Vec::new(),
         checked: OrderedQueue::default(),
+        questions: Questions::new(now),
         work_left: false,
         after: Uuid::nil(),
         claim_deadline: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
@@ -107,6 +110,7 @@ pub(crate) async fn drain(
     let outcome = drain.run(now + watch).await;
     // Also after an error: attempts in flight are awaited and settled.
     drain.finish().await?;
+    drain.questions.finish(relay).await;
     outcome?;
     Ok(Drained { summary: drain.summary, work_left: drain.work_left, times: drain.times })
 }
@@ -122,6 +126,7 @@ impl Drain<'_> {
                 self.work_left = !self.idle || self.slots.any_full();
                 return Ok(());
             }
+            self.questions.step(self.relay, &self.clients).await;
             if now >= self.next_lost_poll && self.recover_lost().await? {
                 continue;
             }

@@ -11,6 +11,7 @@
 mod drain;
 mod helpers;
 mod messages;
+mod questions;
 mod slots;
 mod snapshot;
 mod times;

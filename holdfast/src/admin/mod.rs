@@ -157,8 +157,26 @@ pub enum ShopCommand {
         #[arg(long, value_parser = check::shop_domain)]
         domain: String,
     },
+    /// Say whether orders that the shop marks as tests take stock.
+    TestOrders {
+        /// The shop's domain.
+        #[arg(long, value_parser = check::shop_domain)]
+        domain: String,
+        /// take (as after create) or ignore.
+        #[arg(long, value_enum)]
+        set: TestOrders,
+    },
     /// List all shops.
     List,
+}
+
+/// What orders do that a shop marks as tests.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum TestOrders {
+    /// They take stock.
+    Take,
+    /// They take nothing.
+    Ignore,
 }
 
 /// `admin threepl …`
@@ -305,6 +323,18 @@ async fn shop(conn: &mut PgConnection, command: ShopCommand) -> Result<Vec<Value
         ShopCommand::Create { tenant, domain } => {
             master_data::add_shop(conn, tenant, &domain).await?;
             Ok(vec![json!({ "domain": domain, "tenantId": tenant })])
+        }
+        ShopCommand::TestOrders { domain, set } => {
+            let ignored = matches!(set, TestOrders::Ignore);
+            let known = sqlx::query("update shopify_shop set ignores_test_orders = $2 where domain = $1")
+                .bind(&domain)
+                .bind(ignored)
+                .execute(conn)
+                .await?;
+            if known.rows_affected() == 0 {
+                bail!("there is no shop {domain}");
+            }
+            Ok(vec![json!({ "domain": domain, "ignoresTestOrders": ignored })])
         }
         ShopCommand::List => {
             owned(conn, "select domain, tenant_id from shopify_shop order by domain", "domain").await

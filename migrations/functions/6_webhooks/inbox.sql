@@ -41,6 +41,8 @@ begin
     update public.shopify_shop s set uninstalled_at = coalesce(s.uninstalled_at, now())
     where s.tenant_id = p_tenant and s.domain = p_domain;
     v_destinations := holdfast.destinations_of_shop(p_tenant, p_domain);
+    perform from public.destination d
+    where d.tenant_id = p_tenant and d.id = any (v_destinations) order by d.id for no key update;
     with paused as (
       update public.destination d set state = 'paused'
       where d.tenant_id = p_tenant and d.id = any (v_destinations) and d.state = 'active' returning d.id
@@ -61,17 +63,17 @@ begin
   end if;
 end $$;
 
--- The destinations that push to a shop, locked in order: by the host of their address. One whose host is no shop's domain (a proxy
+-- The destinations that push to a shop: by the host of their address. One whose host is no shop's domain (a proxy
 -- before it) is that of the tenant's only shop.
 create or replace function holdfast.destinations_of_shop(p_tenant uuid, p_domain text) returns uuid[]
-language sql volatile security invoker as $$
+language sql stable security invoker as $$
   select array(
     select d.id from public.destination d
     cross join lateral (select split_part(split_part(split_part(lower(d.url), '://', 2), '/', 1), ':', 1) as host) u
     where d.tenant_id = p_tenant and d.kind = 'shopify_inventory'
       and (u.host = p_domain or not exists (
         select from public.shopify_shop s where s.tenant_id = p_tenant and (s.domain = u.host or s.domain <> p_domain)))
-    order by d.id for no key update of d)
+    order by d.id)
 $$;
 
 -- Applies a command, as apply_command, and says what else would mend by itself what could not be done.

@@ -13,17 +13,14 @@ declare
   v_unknown text;
 begin
   if v_do = 'app/uninstalled' then
-    update public.shopify_shop s set uninstalled_at = coalesce(s.uninstalled_at, now()) where s.domain = lower(p_shop);
-    return row(p_tenant, null, null)::holdfast.verdict;
+    return row(p_tenant, null, null)::holdfast.verdict; -- note_installation follows
+  elsif v_do = 'reverse_fulfillment_orders/dispose' then
+    return holdfast.ask_for_dispositions(p_tenant, lower(p_shop), p_command, p_actor);
   elsif not p_command ? 'refundLines' or not p_command ? 'fulfillments' then
     -- Read by an earlier release, which did not read all of it: the redelivery is read by this one.
     raise exception 'a command of an earlier release' using errcode = 'serialization_failure';
   end if;
-  insert into public.channel_order (tenant_id, shop_domain, external_id) values (p_tenant, lower(p_shop), v_external)
-  on conflict do nothing;
-  select o.id into v_order from public.channel_order o
-  where o.tenant_id = p_tenant and o.shop_domain = lower(p_shop) and o.external_id = v_external for no key update;
-
+  v_order := holdfast.lock_channel_order(p_tenant, lower(p_shop), v_external);
   perform holdfast.note_refund_lines(p_tenant, v_order, p_command -> 'refundLines');
   perform holdfast.note_fulfillments(p_tenant, v_order, p_command -> 'fulfillments');
   insert into public.channel_edit_line (tenant_id, channel_order_id, line_external_id, edit_external_id, committed_at, delta)
@@ -41,6 +38,19 @@ begin
   v_unknown := holdfast.unknown_codes(p_tenant, v_order, p_command ? 'retry', p_actor);
   perform holdfast.settle_channel_order(p_tenant, v_order, p_actor);
   return row(p_tenant, left('no SKU of ours: ' || v_unknown, 500), null)::holdfast.verdict;
+end $$;
+
+-- The order's row, locked; a new one where nothing has been told of it.
+create or replace function holdfast.lock_channel_order(p_tenant uuid, p_shop text, p_external text) returns uuid
+language plpgsql volatile security invoker as $$
+declare
+  v_order uuid;
+begin
+  insert into public.channel_order (tenant_id, shop_domain, external_id) values (p_tenant, p_shop, p_external)
+  on conflict do nothing;
+  select o.id into v_order from public.channel_order o
+  where o.tenant_id = p_tenant and o.shop_domain = p_shop and o.external_id = p_external for no key update;
+  return v_order;
 end $$;
 
 -- A refund line never changes; should it be told in two ways, the greater one counts, whichever came first.

@@ -11,5 +11,7 @@ pub mod email;
 pub mod fetch;
 pub mod outbox;
 pub mod settlement;
+mod shopify_api;
 pub mod shopify_items;
 pub mod shopify_push;
+pub mod shopify_questions;

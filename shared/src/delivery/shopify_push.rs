@@ -8,15 +8,13 @@
 //! primary location counts. The inventory item is looked up by the SKU's code at the first push and stored in
 //! `shopify_inventory_item`, where a person may also set it.
 
-use std::time::Duration;
-
-use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::delivery::attempt::{Attempt, PartnerAnswer, Sender, classify, message_id};
+use crate::delivery::attempt::{Attempt, Sender, message_id};
 use crate::delivery::outbox::Claimed;
+use crate::delivery::shopify_api::{AdminApi, failed};
 
 /// Sent with `changeFromQuantity: null`, which skips the shop's compare-and-swap: our number counts.
 const SET_QUANTITY: &str = "mutation SetAvailable($input: InventorySetQuantitiesInput!, $key: String!) { \
@@ -39,10 +37,6 @@ const PERMANENT: [&str; 12] = [
     "NO_DUPLICATE_INVENTORY_ITEM_ID_GROUP_ID_PAIR",
     "IDEMPOTENCY_KEY_PARAMETER_MISMATCH",
 ];
-/// The pause where a throttled answer names none.
-const THROTTLED_WAIT: Duration = Duration::from_secs(2);
-/// Longest pause, whatever the shop asks for.
-const THROTTLED_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// `holdfast.push_facts`, read after the claim.
 #[derive(Debug, Deserialize)]
@@ -53,22 +47,6 @@ struct Facts {
     inventory_item_id: Option<String>,
     /// How often a person has requeued the newest row.
     requeues: i32,
-}
-
-#[derive(Deserialize)]
-struct GraphqlAnswer<T> {
-    data: Option<T>,
-    #[serde(default)]
-    errors: Vec<GraphqlError>,
-    #[serde(default)]
-    extensions: Value,
-}
-
-#[derive(Deserialize)]
-struct GraphqlError {
-    message: String,
-    #[serde(default)]
-    extensions: Value,
 }
 
 #[derive(Deserialize)]
@@ -134,7 +112,10 @@ pub async fn push(sender: &Sender, newest: &Claimed, facts: Option<&str>, now: T
         Err(error) => return Attempt::Unsendable(error.to_string()).into(),
     };
     let mut learned = None;
-    let shop = Shop { sender, newest, now };
+    let id = message_id(newest.id);
+    let token = newest.secrets.first().map(String::as_str);
+    let api = AdminApi { sender, url: &newest.url, token, message_id: &id, now };
+    let shop = Shop { api, newest };
     let attempt = sender.within(async {
         let pushed = async {
             let (item, location) = shop.item_and_location(&facts, &mut learned).await?;
@@ -147,9 +128,8 @@ pub async fn push(sender: &Sender, newest: &Claimed, facts: Option<&str>, now: T
 }
 
 struct Shop<'a> {
-    sender: &'a Sender,
+    api: AdminApi<'a>,
     newest: &'a Claimed,
-    now: Timestamp,
 }
 
 impl Shop<'_> {
@@ -163,7 +143,7 @@ impl Shop<'_> {
             return Ok((item.clone(), location.clone()));
         }
         let code = facts.code.replace('\\', "\\\\").replace('"', "\\\"");
-        let found: Found = self.ask(LOOK_UP, &json!({"code": format!("sku:\"{code}\"")})).await?;
+        let found: Found = self.api.ask(LOOK_UP, &json!({"code": format!("sku:\"{code}\"")})).await?;
         let location = self.newest.location_id.clone().or(found.location.map(|location| location.id));
         let Some(location) = location else {
             return Err(Attempt::Rejected("the shop has no location".into()));
@@ -182,7 +162,7 @@ impl Shop<'_> {
     }
 
     async fn set(&self, item: &str, location: &str, facts: &Facts) -> Result<Attempt, Attempt> {
-        let (id, quantity) = (message_id(self.newest.id), facts.ats);
+        let (id, quantity) = (self.api.message_id, facts.ats);
         let variables = json!({
             // Shopify replays its answer to an equal key. So another ATS needs another key, and so does a requeue, since
             // somebody may have changed the shop's stock by hand meanwhile.
@@ -195,7 +175,7 @@ impl Shop<'_> {
                     "changeFromQuantity": null}],
             },
         });
-        let set: Set = self.ask(SET_QUANTITY, &variables).await?;
+        let set: Set = self.api.ask(SET_QUANTITY, &variables).await?;
         let Some(outcome) = set.outcome else {
             return Err(failed("the answer holds no inventorySetQuantities".into()));
         };
@@ -203,90 +183,5 @@ impl Shop<'_> {
         let code = first.code.as_deref().unwrap_or_default();
         let error = format!("{code}: {}", first.message);
         Ok(if PERMANENT.contains(&code) { Attempt::Rejected(error) } else { failed(error) })
-    }
-
-    /// Makes one GraphQL request and returns its `data`.
-    async fn ask<T: for<'de> Deserialize<'de>>(&self, query: &str, variables: &Value) -> Result<T, Attempt> {
-        let body = json!({"query": query, "variables": variables}).to_string();
-        let answer = self.sender.post(&self.newest.url, self.headers()?, body).await?;
-        if answer.status == StatusCode::TOO_MANY_REQUESTS {
-            let wait = answer.retry_after(self.now).unwrap_or(THROTTLED_WAIT);
-            return Err(Attempt::Throttled { error: answer.excerpt(), wait: wait.min(THROTTLED_WAIT_MAX) });
-        }
-        match classify(&answer, self.now) {
-            Attempt::Delivered => read(&answer),
-            failure => Err(failure),
-        }
-    }
-
-    fn headers(&self) -> Result<HeaderMap, Attempt> {
-        let mut headers = HeaderMap::new();
-        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let value = |text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| Attempt::Unsendable("the access token is no header value".into()))
-        };
-        headers.insert("idempotency-key", value(&message_id(self.newest.id))?);
-        if let Some(token) = self.newest.secrets.first() {
-            let mut token = value(token)?;
-            token.set_sensitive(true);
-            headers.insert("x-shopify-access-token", token);
-        }
-        Ok(headers)
-    }
-}
-
-fn failed(error: String) -> Attempt {
-    Attempt::Failed { error, retry_after: None }
-}
-
-fn read<T: for<'de> Deserialize<'de>>(answer: &PartnerAnswer) -> Result<T, Attempt> {
-    let read: GraphqlAnswer<T> = serde_json::from_slice(&answer.body)
-        .map_err(|_| failed(format!("no GraphQL answer: {}", answer.excerpt())))?;
-    if let Some(error) = read.errors.iter().find(|error| error.extensions["code"] == "THROTTLED") {
-        let wait = throttled_wait(&read.extensions["cost"]);
-        return Err(Attempt::Throttled { error: format!("THROTTLED: {}", error.message), wait });
-    }
-    match (read.errors.first(), read.data) {
-        (Some(error), _) => Err(failed(format!("GraphQL: {}", error.message))),
-        (None, Some(data)) => Ok(data),
-        (None, None) => Err(failed(format!("no GraphQL answer: {}", answer.excerpt()))),
-    }
-}
-
-/// Time until the shop's leaky bucket has room for the query's cost.
-fn throttled_wait(cost: &Value) -> Duration {
-    let number = |value: &Value| value.as_f64().filter(|n| n.is_finite());
-    let status = &cost["throttleStatus"];
-    let (needed, available, rate) = (
-        number(&cost["requestedQueryCost"]),
-        number(&status["currentlyAvailable"]),
-        number(&status["restoreRate"]).filter(|rate| *rate > 0.0),
-    );
-    match (needed, available, rate) {
-        (Some(needed), Some(available), Some(rate)) => {
-            let secs = ((needed - available) / rate).clamp(1.0, THROTTLED_WAIT_MAX.as_secs_f64());
-            Duration::from_secs_f64(secs)
-        }
-        _ => THROTTLED_WAIT,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn throttling_waits_until_the_bucket_holds_enough() {
-        let cost = |needed: f64, available: f64, rate: f64| {
-            json!({"requestedQueryCost": needed,
-                   "throttleStatus": {"maximumAvailable": 1000, "currentlyAvailable": available, "restoreRate": rate}})
-        };
-        assert_eq!(throttled_wait(&cost(110.0, 10.0, 50.0)), Duration::from_secs(2));
-        assert_eq!(throttled_wait(&cost(11.0, 10.0, 50.0)), Duration::from_secs(1));
-        assert_eq!(throttled_wait(&cost(1e9, 0.0, 50.0)), THROTTLED_WAIT_MAX);
-        for unclear in [cost(11.0, 10.0, 0.0), json!({}), json!(null)] {
-            assert_eq!(throttled_wait(&unclear), THROTTLED_WAIT, "{unclear}");
-        }
     }
 }

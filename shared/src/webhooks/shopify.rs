@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use crate::webhooks::members::read_members;
 use crate::webhooks::reading::{Id, Meaning, Text};
 use crate::webhooks::shopify_members::{
-    Edit, Fulfillment, GoneOrder, LineItem, Order, OrderEdited, PrivacyRequest, Refund, RefundLine, Time,
-    check_lines, check_refund_lines,
+    Disposed, Edit, Fulfillment, GoneOrder, LineItem, Order, OrderEdited, PrivacyRequest, Refund, RefundLine,
+    Time, check_lines, check_refund_lines,
 };
 
 /// Shipments of an order with one of these have not left, or have come back.
@@ -36,6 +36,9 @@ pub fn read(topic: &str, triggered_at: Option<&str>, body: &[u8]) -> Meaning {
         "refunds/create" => read_members(body).and_then(|refund| refund_command(topic, refund)),
         "fulfillments/create" | "fulfillments/update" => {
             read_members(body).and_then(|shipment| fulfillment_command(topic, shipment))
+        }
+        "reverse_fulfillment_orders/dispose" => {
+            read_members(body).and_then(|disposed| disposed_command(topic, disposed))
         }
         "customers/redact" => read_members(body).map(redact),
         "customers/data_request" => read_members(body).map(data_request),
@@ -166,6 +169,12 @@ fn edit_command(topic: &str, edited: OrderEdited) -> Result<Meaning, String> {
     command["edits"] = json!(changes);
     command["order"] = json!(edited);
     Ok(Meaning::Command(command))
+}
+
+/// It names goods by lines of the return, so the worker asks the shop which lines of which order these are.
+fn disposed_command(topic: &str, disposed: Disposed) -> Result<Meaning, String> {
+    let id = disposed.reverse_order_id().ok_or("admin_graphql_api_id is missing")?;
+    Ok(Meaning::Command(json!({"do": topic, "reverseOrderId": id, "order": disposed})))
 }
 
 fn gone_command(topic: &str, gone: &GoneOrder) -> Meaning {

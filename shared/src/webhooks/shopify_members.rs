@@ -154,6 +154,23 @@ impl Edit {
     }
 }
 
+/// A reverse fulfilment order of which goods were disposed of.
+#[derive(Deserialize, Serialize)]
+pub(super) struct Disposed {
+    #[serde(default)]
+    id: Option<Id>,
+    #[serde(default)]
+    admin_graphql_api_id: Option<Id>,
+}
+
+impl Disposed {
+    /// Shopify's global id.
+    pub(super) fn reverse_order_id(&self) -> Option<String> {
+        let of_number = |id: &Id| format!("gid://shopify/ReverseFulfillmentOrder/{}", id.0);
+        self.admin_graphql_api_id.as_ref().map(|id| id.0.clone()).or_else(|| self.id.as_ref().map(of_number))
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct PrivacyRequest {
     #[serde(default)]

@@ -8,6 +8,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Partner, Received, joined};
@@ -26,9 +27,12 @@ pub(super) async fn take_push(
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (destination_id, secrets) = partner.destination_of(value("idempotency-key")).await;
     let token = value("x-shopify-access-token").unwrap_or_default();
-    let signature_valid = secrets.iter().any(|secret| secret == token);
     let body = String::from_utf8_lossy(&body).into_owned();
     let request: Value = serde_json::from_str(&body).unwrap_or_default();
+    // A question about a return is no outbox row's, so its key names no destination.
+    let about_return = query(&request).contains("reverseFulfillmentOrder");
+    let signature_valid =
+        secrets.iter().any(|secret| secret == token) || about_return && partner.is_shop_token(token).await;
     let received = Received { destination_id, headers: joined(&headers), body, signature_valid };
     let kind = if is_push(&request) { "push" } else { "look-up" };
     let status = partner.take(kind, received, |_| announce(&request));
@@ -39,7 +43,49 @@ pub(super) async fn take_push(
         let errors = "[API] Invalid API key or access token (unrecognized login or wrong password)";
         return (StatusCode::UNAUTHORIZED, Json(json!({ "errors": errors }))).into_response();
     }
+    if about_return {
+        let id =
+            request["variables"]["id"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        let known = partner.memory().returns.get(id).map_or(Value::Null, Return::answer);
+        return Json(json!({"data": {"reverseFulfillmentOrder": known}})).into_response();
+    }
     Json(answer(&request)).into_response()
+}
+
+/// Units of a return that the shop has put back on the shelf.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Return {
+    /// Of the reverse fulfilment order.
+    id: u64,
+    order_id: u64,
+    line_id: u64,
+    qty: u32,
+}
+
+impl Return {
+    fn answer(&self) -> Value {
+        let Self { id, order_id, line_id, qty } = self;
+        let disposition = json!({"id": format!("gid://shopify/ReverseFulfillmentOrderDisposition/{id}"),
+            "type": "RESTOCKED", "quantity": qty});
+        json!({"order": {"id": format!("gid://shopify/Order/{order_id}")}, "lineItems": {"pageInfo": {"hasNextPage": false},
+            "nodes": [{"fulfillmentLineItem": {"lineItem": {"id": format!("gid://shopify/LineItem/{line_id}")}},
+                "dispositions": [disposition]}]}})
+    }
+}
+
+/// Sets what the shop says of a return.
+pub(super) async fn set_return(State(partner): State<Arc<Partner>>, body: Bytes) -> (StatusCode, String) {
+    match serde_json::from_slice::<Return>(&body) {
+        Ok(of) => {
+            partner.memory().returns.insert(of.id.to_string(), of);
+            (StatusCode::OK, String::new())
+        }
+        Err(error) => {
+            let expected = r#"not {"id","orderId","lineId","qty"}"#;
+            (StatusCode::BAD_REQUEST, format!("{expected}: {error}\n"))
+        }
+    }
 }
 
 fn query(request: &Value) -> &str {

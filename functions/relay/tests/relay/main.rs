@@ -10,6 +10,7 @@ mod guard;
 mod health;
 mod mail;
 mod ordered;
+mod returns;
 mod runtime;
 mod share;
 mod shop;

@@ -37,7 +37,7 @@ impl Dice {
 
 async fn of_the_shop(webhook: &Webhook, dice: &mut Dice) -> u16 {
     let id = 1 + dice.roll(12);
-    let (topic, body) = match dice.roll(5) {
+    let (topic, body) = match dice.roll(7) {
         0..=1 => {
             let of: Vec<(i64, usize, i64)> = dice
                 .skus()
@@ -47,6 +47,26 @@ async fn of_the_shop(webhook: &Webhook, dice: &mut Dice) -> u16 {
             (if dice.roll(3) == 0 { "orders/fulfilled" } else { "orders/create" }, order(id, &of))
         }
         2 => ("orders/cancelled", order(id, &[])),
+        3 => {
+            let change = json!([{"id": id * 100 + dice.roll(3), "delta": 1 + dice.roll(2)}]);
+            let lines =
+                if dice.roll(2) == 0 { json!({"additions": change}) } else { json!({"removals": change}) };
+            (
+                "orders/edited",
+                json!({"order_edit": {"id": dice.roll(1_000), "order_id": id,
+                "committed_at": "2026-02-01T10:00:00Z", "line_items": lines}}),
+            )
+        }
+        4 => {
+            let (sku, status) =
+                (dice.roll(3), ["success", "cancelled"][usize::try_from(dice.roll(2)).unwrap()]);
+            let at = format!("2026-02-01T10:00:{:02}Z", dice.roll(60));
+            (
+                "fulfillments/update",
+                json!({"id": id * 10 + sku, "order_id": id, "status": status, "updated_at": at,
+                "line_items": [{"id": id * 100 + sku, "sku": format!("SKU-{:04}", sku + 1), "quantity": 1 + dice.roll(2)}]}),
+            )
+        }
         _ => {
             let how = ["cancel", "no_restock", "return"][usize::try_from(dice.roll(3)).unwrap()];
             ("refunds/create", refund(id, &[(id * 1_000 + dice.roll(9), id * 100 + dice.roll(3), 1, how)]))
