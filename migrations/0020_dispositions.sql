@@ -43,5 +43,7 @@ grant select on channel_order, channel_order_line, channel_refund_line, channel_
   channel_disposition to holdfast_worker;
 grant insert on channel_order, channel_disposition, channel_hold to holdfast_worker;
 grant update on channel_order, channel_order_line to holdfast_worker;
+-- It keeps what a shop cannot answer as an exception, with the traces of people in it.
+grant insert on exception_trace to holdfast_worker;
 -- Not its secret.
 grant select (domain, tenant_id, ignores_test_orders) on shopify_shop to holdfast_worker;

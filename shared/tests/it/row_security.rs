@@ -185,6 +185,7 @@ async fn the_worker_reads_other_tenants_only_in_the_tables_it_drains() {
         "inventory_snapshot",
         "reconcile_finding",
         "reconcile_run",
+        "shopify_question",
         "sync_checkpoint",
         "tenant",
         "threepl_inventory",
