@@ -69,7 +69,7 @@ declare
 begin
   perform set_config('app.tenant_id', v_tenant::text, true);
   select q.* into v_question from public.shopify_question q
-  where q.tenant_id = v_tenant and q.shop_domain = v_shop and q.reverse_order_id = p_call ->> 'reverseOrderId' for update;
+  where q.tenant_id = v_tenant and q.shop_domain = v_shop and q.reverse_order_id = p_call ->> 'reverseOrderId' for no key update;
   if v_question.lease_token is distinct from (p_call ->> 'token')::uuid then
     return 'stale';
   end if;
