@@ -71,7 +71,7 @@ struct Memory {
     answer: StatusCode,
     inventory: inventory::Inventories,
     /// By the number of the reverse fulfilment order.
-    returns: HashMap<String, shopify::Return>,
+    returns: BTreeMap<String, shopify::Return>,
     /// Kinds of requests whose first arrival has been printed.
     announced: HashSet<&'static str>,
 }
@@ -144,7 +144,7 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         received: VecDeque::new(),
         answer: StatusCode::OK,
         inventory: inventory::Inventories::new(),
-        returns: HashMap::new(),
+        returns: BTreeMap::new(),
         announced: HashSet::new(),
     };
     let partner = Arc::new(Partner { database, memory: Mutex::new(memory) });
