@@ -28,8 +28,9 @@ async fn wide() -> Stage {
                select '{tenant}', '{order}', id, 15, 15, 1 from sku where code like 'WIDE-%0';
              insert into allocation_ledger (tenant_id, order_id, sku_id, qty, entry_type, actor)
                select '{tenant}', '{order}', sku_id, 15, 'allocate', 'seed' from order_line;
-             update sku_position p set on_hand = 20, allocated = coalesce((select l.qty from order_line l where l.sku_id = p.sku_id), 0)
-               where (select code from sku where id = p.sku_id) <> 'NONE';
+             update sku_position p set on_hand = 20, allocated = coalesce(l.qty, 0)
+               from sku k left join order_line l on l.tenant_id = k.tenant_id and l.sku_id = k.id
+               where k.tenant_id = p.tenant_id and k.id = p.sku_id and k.code <> 'NONE';
              commit"
         ))
         .await;
