@@ -148,9 +148,10 @@ async fn a_head_that_nobody_woke_is_found_at_once_behind_twelve_thousand_other_q
         json!({"destinationId": Uuid::nil(), "aggregateId": Uuid::nil(), "most": 2000})
     );
     // What is dead is passed over from the second look on, once no other session (autovacuum) holds an older snapshot.
+    // The leaves of the index stay: some 300 pages. A look at each queue takes more than 5,000.
     let mut idle = blocks(&db, &call).await;
     for _ in 0..100 {
-        if idle < 300 {
+        if idle < 600 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -167,7 +168,7 @@ async fn a_head_that_nobody_woke_is_found_at_once_behind_twelve_thousand_other_q
     assert_eq!((checked.woken, checked.more), (1, false));
     assert_eq!(drain(&relay(&db)).await.delivered, 1);
     println!("{idle} pages to look for rows to be checked, where 12,000 wait");
-    assert!(idle < 300, "{idle} pages");
+    assert!(idle < 600, "{idle} pages");
 }
 
 #[tokio::test]
