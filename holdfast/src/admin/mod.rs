@@ -5,8 +5,9 @@ mod check;
 mod csv_file;
 mod explain;
 mod import;
+mod threepl;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row};
@@ -41,7 +42,7 @@ pub enum Command {
     Stripe(StripeCommand),
     /// Create a 3PL account, or list all of them.
     #[command(subcommand)]
-    Threepl(ThreeplCommand),
+    Threepl(threepl::Command),
     /// Import styles, customers, SKUs or opening stock from a CSV file.
     ///
     /// The file is imported completely or, if a line is wrong, not at all. Rows that exist already are not changed, so an
@@ -179,43 +180,6 @@ pub enum TestOrders {
     Ignore,
 }
 
-/// `admin threepl …`
-#[derive(Subcommand)]
-pub enum ThreeplCommand {
-    /// Create an account and print the secret with which the 3PL must sign its webhooks.
-    Create {
-        /// The tenant's id.
-        #[arg(long, value_name = "TENANT_ID")]
-        tenant: Uuid,
-        /// The account's id, which the 3PL calls in the path: /webhooks/3pl/ACCOUNT.
-        #[arg(long)]
-        account: String,
-        /// A secret that the 3PL has chosen: whsec_ and 24 to 64 bytes in base64 [default: a new one].
-        #[arg(long)]
-        secret: Option<String>,
-    },
-    /// Say where an account reports its stock, for the nightly reconciliation.
-    Inventory {
-        /// The account's id.
-        #[arg(long)]
-        account: String,
-        /// The address of the report without `/inventory` at its end; only https.
-        #[arg(long, value_name = "URL", value_parser = check::inventory_url)]
-        url: String,
-        /// The bearer token that the 3PL has given out.
-        #[arg(long)]
-        token: String,
-    },
-    /// Stop asking an account for its stock.
-    NoInventory {
-        /// The account's id.
-        #[arg(long)]
-        account: String,
-    },
-    /// List all accounts, without their secrets.
-    List,
-}
-
 /// Runs the command as the database's owner and prints its results.
 pub async fn run(owner_url: &str, command: Command) -> Result<()> {
     let mut conn = database::connect(owner_url).await?;
@@ -225,7 +189,7 @@ pub async fn run(owner_url: &str, command: Command) -> Result<()> {
         Command::ApiKey(command) => api_key(&mut conn, command).await,
         Command::Shop(command) => shop(&mut conn, command).await,
         Command::Stripe(command) => stripe(&mut conn, command).await,
-        Command::Threepl(command) => threepl(&mut conn, command).await,
+        Command::Threepl(command) => threepl::run(&mut conn, command).await,
         Command::Import(args) => import::run(&mut conn, args).await,
     };
     conn.close().await?;
@@ -358,55 +322,6 @@ async fn stripe(conn: &mut PgConnection, command: StripeCommand) -> Result<Vec<V
         }
         StripeCommand::List => {
             owned(conn, "select id, tenant_id from stripe_account order by id", "account").await
-        }
-    }
-}
-
-async fn threepl(conn: &mut PgConnection, command: ThreeplCommand) -> Result<Vec<Value>> {
-    match command {
-        ThreeplCommand::Create { tenant, account, secret } => {
-            let secret = secret.unwrap_or_else(secrets::webhook_secret);
-            // Not when the arguments are read: then the error would show the secret.
-            check::secret(&secret).map_err(|why| anyhow!("--secret: {why}"))?;
-            master_data::add_threepl_account(conn, tenant, &account, &secret).await?;
-            Ok(vec![json!({ "account": account, "tenantId": tenant, "secret": secret })])
-        }
-        ThreeplCommand::Inventory { account, url, token } => {
-            let tenant: Option<Uuid> =
-                sqlx::query_scalar("select tenant_id from threepl_account where id = $1")
-                    .bind(&account)
-                    .fetch_optional(&mut *conn)
-                    .await?;
-            let Some(tenant) = tenant else { bail!("there is no 3PL account {account}") };
-            // Not when the arguments are read: then the error would show the token.
-            check::token(&token).map_err(|why| anyhow!("--token: {why}"))?;
-            master_data::set_threepl_inventory(conn, tenant, &account, &url, &token).await?;
-            Ok(vec![json!({ "account": account, "tenantId": tenant, "inventoryUrl": url })])
-        }
-        ThreeplCommand::NoInventory { account } => {
-            let gone = sqlx::query("delete from threepl_inventory where account_id = $1")
-                .bind(&account)
-                .execute(conn)
-                .await?;
-            if gone.rows_affected() == 0 {
-                bail!("the account {account} is not asked for its stock");
-            }
-            Ok(vec![json!({ "account": account, "inventoryUrl": null })])
-        }
-        ThreeplCommand::List => {
-            let rows = sqlx::query(
-                "select a.id, a.tenant_id, i.base_url from threepl_account a
-                 left join threepl_inventory i on i.account_id = a.id order by a.id",
-            )
-            .fetch_all(conn)
-            .await?;
-            Ok(rows
-                .iter()
-                .map(|r| {
-                    json!({ "account": r.get::<String, _>(0), "tenantId": r.get::<Uuid, _>(1),
-                        "inventoryUrl": r.get::<Option<String>, _>(2) })
-                })
-                .collect())
         }
     }
 }

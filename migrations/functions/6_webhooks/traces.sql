@@ -54,6 +54,7 @@ declare
                 else holdfast.trace(p_provider, 'phone', regexp_replace(n.name, '[^0-9]', '', 'g')) end
     from unnest(v_named) n(name));
   v_about uuid[];
+  v_one uuid;
 begin
   perform set_config('app.inbox_of_nobody', 'on', true);
   if p_command ->> 'do' = 'shop/redact' then
@@ -67,10 +68,13 @@ begin
         and (encode(e.body, 'escape') ~ ('(^|[^0-9a-zA-Z.])' || v_id || '($|[^0-9a-zA-Z.])')
              or exists (select from unnest(v_named) n(name) where position(n.name in lower(encode(e.body, 'escape'))) > 0)));
   end if;
-  update public.inbox_exception e
-  set body = case when e.command ? 'order' then convert_to(((e.command -> 'order') - 'customer')::text, 'UTF8')
-                  when e.command is not null then '{}' else '' end,
-      command = (e.command - 'customerId') #- '{order,customer}', redacted_at = now()
-  where e.id = any (v_about) and e.redacted_at is null;
+  -- One by one, so that each is found by its key: an array of them may be planned as a walk along all of the tenant's.
+  foreach v_one in array v_about loop
+    update public.inbox_exception e
+    set body = case when e.command ? 'order' then convert_to(((e.command -> 'order') - 'customer')::text, 'UTF8')
+                    when e.command is not null then '{}' else '' end,
+        command = (e.command - 'customerId') #- '{order,customer}', redacted_at = now()
+    where e.id = v_one and e.redacted_at is null;
+  end loop;
   perform set_config('app.inbox_of_nobody', '', true);
 end $$;

@@ -183,6 +183,7 @@ async fn the_worker_reads_other_tenants_only_in_the_tables_it_drains() {
         "destination_secret",
         "idempotency_key",
         "inventory_snapshot",
+        "rearrangement",
         "reconcile_finding",
         "reconcile_run",
         "shopify_question",
