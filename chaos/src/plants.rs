@@ -57,7 +57,11 @@ pub const PLANTS: &[Plant] = &[
     Plant {
         name: "queue-not-woken",
         mistake: "the next event of an ordered queue is not made due",
-        edits: &[("wake_next", "begin\n", "begin\n  return;\n")],
+        edits: &[(
+            "wake",
+            "o.next_attempt_at = 'infinity' and",
+            "false and o.next_attempt_at = 'infinity' and",
+        )],
     },
     Plant {
         name: "ledger-forgotten",
