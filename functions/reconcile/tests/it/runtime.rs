@@ -79,11 +79,9 @@ async fn a_deadline_in_mid_run_leads_to_a_continuation_until_the_end() {
         event = asked[0].clone();
     }
     assert!(invocations > 1, "the deadline did not fall into the run");
-    assert_eq!(
-        stage.warehouse.asked().len(),
-        40 + invocations - 1,
-        "at most the page ahead is asked for again"
-    );
+    // No page was skipped, and of each invocation at most the page ahead was asked for again.
+    let asked = stage.warehouse.asked().len();
+    assert!((40..40 + invocations).contains(&asked), "{asked} pages asked for in {invocations} invocations");
     assert_eq!(stage.on_hand().await, [11; 40]);
     stage.shop.db.assert_consistent().await;
 }
