@@ -1,10 +1,5 @@
 """A house in the middle of a working day: what every view shows."""
 
-import time
-import uuid
-
-from stack import http
-
 RUN = {"HARBOR-NVY-XS": 6, "HARBOR-NVY-S": 12, "HARBOR-NVY-M": 18, "HARBOR-NVY-L": 12, "HARBOR-NVY-XL": 6}
 
 

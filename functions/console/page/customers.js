@@ -4,7 +4,7 @@ import { compare, resolve } from './conflict.js';
 import { orderTable } from './orders.js';
 import { invoiceTable } from './invoices.js';
 import { standing } from './new-order.js';
-import { amountText, badge, button, facts, field, filters, h, heading, money, muted, nothing, pages, panel, query, readAmount, rowLink, say, search, table, time } from './ui.js';
+import { amountText, badge, facts, field, filters, h, heading, money, muted, nothing, pages, panel, query, readAmount, rowLink, run, say, search, table, time } from './ui.js';
 
 export async function list(ctx) {
 	ctx.title('Customers');
@@ -48,7 +48,6 @@ export async function show(ctx) {
 			const typed = limit.value.trim() === '' ? null : readAmount(limit.value, customer.currency);
 			limit.mistake(limit.value.trim() !== '' && (typed === null || typed < 0) ? 'No amount' : '');
 			if (limit.getAttribute('aria-invalid')) { limit.focus(); return; }
-			const { run } = await import('./ui.js');
 			await run(save, () => store({ name: name.value.trim(), creditLimitMinor: typed, onHold: hold.checked }));
 		} }, field('Name', name, { wide: true }), field(`Credit limit, ${customer.currency}`, limit, { hint: 'Empty is no limit.' }),
 		h('label.check', hold, 'On hold: nothing new is ordered or committed'), h('div.buttons', save));

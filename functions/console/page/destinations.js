@@ -1,5 +1,5 @@
 // Who is told of what: a form for each kind, the secret, a test with its result on the spot.
-import { ask, badge, button, buttons, confirm, copyable, count, dialog, duration, field, h, heading, link, muted, nothing, number, pages, panel, run, say, select, time, words } from './ui.js';
+import { ask, badge, button, buttons, confirm, copyable, count, dialog, duration, field, h, heading, link, muted, nothing, number, pages, run, say, time, words } from './ui.js';
 
 const TYPES = ['order.created', 'order.saved', 'order.cancelled', 'order.shipped', 'order.line_allocated', 'order.line_released', 'style.saved', 'sku.ats_changed', 'customer.saved', 'customer.over_limit',
 	'invoice.created', 'invoice.paid', 'invoice.reopened', 'invoice.refunded', 'invoice.voided', 'inventory.shortfall', 'inbox.exception', 'destination.disabled', 'destination.recovered'];

@@ -1,6 +1,6 @@
 // A new order: customer, dates, and size runs as grids of sizes.
 import { findSkus, PASTE_MOST, readPaste, runs, split } from './size-run.js';
-import { amountText, badge, button, buttons, count, dialog, field, h, heading, link, money, muted, notice, number, panel, readAmount, say, search, units } from './ui.js';
+import { amountText, badge, button, buttons, count, dialog, field, h, heading, link, money, muted, notice, number, panel, readAmount, run, say, units } from './ui.js';
 import { bar } from './chart.js';
 
 const sum = (lines, value) => lines.reduce((total, line) => total + value(line), 0);
@@ -16,43 +16,49 @@ export function combobox(label, find, show, take, attributes = {}) {
 	let at = -1;
 	let timer = 0;
 	let asked = 0;
-	// Whether the list is that of an earlier text: Enter must not take of it what nobody means any more.
-	let stale = false;
+	// Whether the list is that of the text in the box: Enter must not take of it what nobody means any more.
+	let fits = false;
 	const mark = (next) => {
 		at = next;
 		[...list.children].forEach((option, n) => option.setAttribute('aria-selected', String(n === at)));
 		if (at >= 0) { box.setAttribute('aria-activedescendant', list.children[at].id); list.children[at].scrollIntoView({ block: 'nearest' }); } else box.removeAttribute('aria-activedescendant');
 	};
 	const shut = () => { list.hidden = true; box.setAttribute('aria-expanded', 'false'); mark(-1); };
-	const choose = (item) => { shut(); take(item, box); };
+	const choose = (item) => { shut(); run(null, () => take(item, box)); };
+	/** Finds what the text of now means; an answer that a later text has overtaken is dropped. Resolves with whether it counts. */
 	const look = async () => {
+		clearTimeout(timer);
 		asked += 1;
 		const mine = asked;
 		let found = [];
 		try { found = await find(box.value.trim()); } catch { /* the list stays empty */ }
-		if (mine !== asked) return;
+		if (mine !== asked) return false;
 		items = found;
-		stale = false;
+		fits = true;
 		list.replaceChildren(...(items.length ? items.map((item, n) => h('li', { role: 'option', id: `${list.id}-${n}`, 'aria-selected': 'false', onpointerdown: (event) => { event.preventDefault(); choose(item); } }, show(item)))
 			: [h('li.muted', { role: 'option', 'aria-disabled': 'true', 'aria-selected': 'false', id: `${list.id}-0` }, 'Nothing found')]));
+		// Whoever has gone on meanwhile is not followed by a list.
+		if (document.activeElement !== box) return true;
 		list.hidden = false;
 		box.setAttribute('aria-expanded', 'true');
 		mark(items.length ? 0 : -1);
+		return true;
 	};
-	box.addEventListener('input', () => { stale = true; clearTimeout(timer); timer = setTimeout(look, 150); });
+	// From here on no answer that is still under way is one to this text.
+	box.addEventListener('input', () => { asked += 1; fits = false; clearTimeout(timer); timer = setTimeout(look, 150); });
 	box.addEventListener('focus', look);
-	box.addEventListener('blur', shut);
+	box.addEventListener('blur', () => { clearTimeout(timer); shut(); });
 	box.addEventListener('keydown', (event) => {
 		if (event.key === 'ArrowDown' && list.hidden) look();
 		else if (event.key === 'ArrowDown') mark(Math.min(items.length - 1, at + 1));
 		else if (event.key === 'ArrowUp') mark(Math.max(0, at - 1));
-		else if (event.key === 'Enter' && stale) { clearTimeout(timer); look().then(() => { if (!stale && items[0]) choose(items[0]); }); } else if (event.key === 'Enter' && !list.hidden && items[at]) choose(items[at]);
+		else if (event.key === 'Enter' && !fits) look().then((counts) => { if (counts && items[0] && box.value.trim()) choose(items[0]); });
+		else if (event.key === 'Enter' && !list.hidden && items[at]) choose(items[at]);
 		else if (event.key === 'Escape' && !list.hidden) shut();
 		else return;
 		event.preventDefault();
 		event.stopPropagation();
 	});
-	box.list_ = list;
 	return h('div.combobox', field(label, box), list);
 }
 
@@ -199,6 +205,8 @@ export async function show(ctx) {
 	const picker = combobox('Customer', async (text) => (await client.get(`/customers?q=${encodeURIComponent(text)}&limit=20`)).items,
 		(found) => [h('span.strong', found.name), found.onHold ? badge('on hold', 'bad') : null, muted(found.creditLimitMinor === null ? ` ${found.currency}, no limit` : ` ${money(found.creditLimitMinor - found.exposureMinor, found.currency)} left`)],
 		(found, box) => { customer = found; box.value = found.name; box.mistake(''); draw(); }, { required: true });
+	// A text that nobody has chosen from the list is no customer, least of all the one before.
+	picker.querySelector('input').addEventListener('input', () => { customer = null; changed(); });
 	ctx.at.append(heading('New order', link('#/orders', 'Back to orders', 'button')),
 		h('div.columns', h('section.panel.form', picker, customerPlace),
 			h('section.panel.form', field('Customer PO', po), field('Ship from', from), field('Ship by', until), field('Notes', notes, { wide: true }))),

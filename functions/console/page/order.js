@@ -1,7 +1,7 @@
 // One order: header, money, size run with live ATS, commitment, invoices, history.
 import { compare, resolve } from './conflict.js';
 import { findSkus, PASTE_MOST, readPaste, runs } from './size-run.js';
-import { amountText, badge, button, buttons, confirm, count, day, dialog, facts, field, h, heading, input, link, money, muted, notice, number, panel, poll, readAmount, say, table, tell, time, units, words } from './ui.js';
+import { amountText, badge, button, buttons, confirm, count, day, dialog, facts, field, h, heading, link, money, muted, notice, number, panel, poll, readAmount, redraw, say, tell, time, units, words } from './ui.js';
 import { invoiceTable } from './invoices.js';
 
 const LOOK_EVERY_MS = 4000;
@@ -36,6 +36,10 @@ export async function show(ctx) {
 	const ats = new Map();
 	let refused = new Map();
 	let newer = draft.base.version === order.version ? null : order;
+	/** Counts what was done here: a look that began before it would show what was before. */
+	let acts = 0;
+	/** Whether the order has moved since the size run was drawn. */
+	let behind = false;
 
 	function fresh(from) {
 		return { base: from, fields: Object.fromEntries(FIELDS.map(({ name }) => [name, from[name] ?? null])), lines: from.lines.map(plain) };
@@ -65,12 +69,15 @@ export async function show(ctx) {
 		for (const commit of commits) commit.disabled = dirty > 0 || commit.dataset.none === '1';
 	}
 	function take(from) {
+		acts += 1;
 		order = from;
 		draft = fresh(from);
 		sessionStorage.removeItem(draftName);
 		newer = null;
 		refused = new Map();
 		render();
+		// The bar that was pressed is gone.
+		if (document.activeElement === document.body) title.querySelector('h1').focus({ preventScroll: true });
 	}
 	const reload = async () => take(await ctx.get(path));
 
@@ -118,6 +125,11 @@ export async function show(ctx) {
 	}
 
 	// ── Commitment ────────────────────────────────────────────────────────────────────────────────────────────
+	/** What an answer says is left to sell. */
+	function left(lines) {
+		acts += 1;
+		for (const line of lines) ats.set(line.skuId, line.atsAfter);
+	}
 	/** A refusal's lines are shown beside theirs. */
 	function marked(error) {
 		refused = new Map((error.problem?.lines ?? []).map((line) => [line.skuId, { ...line, code: error.code }]));
@@ -128,7 +140,7 @@ export async function show(ctx) {
 		const wanted = sum(lines, (l) => l.qty);
 		try {
 			const done = await ctx.send('POST', `${path}/allocate`, { lines, ...(partial ? { partial: true } : {}) }, `Commit ${units(wanted)} to order ${order.number}`);
-			for (const line of done.lines) ats.set(line.skuId, line.atsAfter);
+			left(done.lines);
 			const got = sum(done.lines, (l) => l.qty);
 			const cut = done.lines.filter((l) => l.limitedBy);
 			await reload();
@@ -145,7 +157,7 @@ export async function show(ctx) {
 			field('Units to release', qty), buttons(button('Cancel', () => close(undefined)), h('button.danger', 'Release'))));
 		if (!wanted) return;
 		const done = await ctx.send('POST', `${path}/release`, { skuId: line.skuId, qty: wanted }, `Release ${units(wanted)} of ${line.code}`);
-		ats.set(line.skuId, done.lines[0].atsAfter);
+		left(done.lines);
 		await reload();
 		say(`Released ${units(wanted)} of ${line.code}; ${number(done.lines[0].atsAfter)} left to sell.`);
 		history();
@@ -165,11 +177,15 @@ export async function show(ctx) {
 	const saveBar = h('div.save-bar', { hidden: true }, saveText, h('div.actions',
 		button('Undo', () => take(order)), button('Save', save, 'main')));
 	const commits = [];
-	const top = h('div');
+	// Each is drawn anew by itself: a field that somebody types in is left alone while all around it moves.
+	const title = h('div');
+	const banner = h('div');
+	const sums = h('div');
+	const form = h('div');
 	const run = h('div');
 	const invoices = h('div');
 	const historyPlace = h('div');
-	ctx.at.append(top, run, saveBar, invoices, historyPlace);
+	ctx.at.append(title, banner, h('div.columns', sums, form), run, saveBar, invoices, historyPlace);
 
 	function act(title, text, label, path_, done, className = 'danger') {
 		return button(title, async () => {
@@ -180,33 +196,35 @@ export async function show(ctx) {
 			history();
 		}, 'quiet');
 	}
-	function header() {
+	/** Somebody else's save, told while one edits. */
+	function tellNewer() {
+		banner.replaceChildren(newer && newer.version !== draft.base.version
+			? notice('warn', [h('strong', `${newer.updatedByName ?? 'Somebody'} saved version ${newer.version} `), time(newer.updatedAt), '. You see version ', String(draft.base.version), '.'],
+				button(changes().length ? 'Compare with mine' : 'Show it', () => (changes().length ? conflict(newer) : reload()))) : '');
+	}
+	function head() {
 		const isOpen = order.status === 'open';
 		const shipped = sum(order.lines, (l) => l.qtyShipped);
+		title.replaceChildren(heading(`Order ${order.number}`, badge(order.status),
+			writes && isOpen ? (shipped ? act('Close the order', 'What was shipped stays. What is still committed is released, and the rest is dropped. This is final.', 'Close the order', `${path}/close`, 'Closed. The order is shipped.') : act('Cancel the order', 'Everything that is committed to it is released. This is final.', 'Cancel the order', `${path}/cancel`, 'Cancelled.')) : null));
+		sums.replaceChildren(panel(null, facts([['Customer', link(`#/customer/${order.customerId}`, order.customerName)],
+			['Ordered', [units(sum(order.lines, (l) => l.qty)), muted(` ${money(sum(order.lines, (l) => l.qty * l.unitPriceMinor), order.currency)}`)]],
+			['Committed', [units(sum(order.lines, (l) => l.qtyAllocated)), muted(` ${money(sum(order.lines, (l) => l.qtyAllocated * l.unitPriceMinor), order.currency)}`)]],
+			['Shipped', units(shipped)],
+			['Invoiced', [units(sum(order.lines, (l) => l.qtyInvoiced)), muted(` ${money(sum(order.lines, (l) => l.qtyInvoiced * l.unitPriceMinor), order.currency)}`)]],
+			['Saved', [time(order.updatedAt), muted(` by ${order.updatedByName ?? '?'}, version ${order.version}`)]]])));
+	}
+	function fields() {
 		const control = (f) => {
 			const value = draft.fields[f.name] ?? '';
 			const made = f.name === 'notes' ? h('textarea', { maxlength: 2000, rows: 2, value }) : h('input', { type: f.name === 'customerPo' ? 'text' : 'date', value, maxlength: 64, autocomplete: 'off' });
 			made.addEventListener('input', () => { draft.fields[f.name] = made.value || null; edited(); });
 			return field(f.label, made, { wide: f.name === 'notes' });
 		};
-		const banner = newer && newer.version !== draft.base.version
-			? notice('warn', [h('strong', `${newer.updatedByName ?? 'Somebody'} saved version ${newer.version} `), time(newer.updatedAt), '. You see version ', String(draft.base.version), '.'],
-				button(changes().length ? 'Compare with mine' : 'Show it', () => (changes().length ? conflict(newer) : reload()))) : null;
-		top.replaceChildren(
-			heading(`Order ${order.number}`, badge(order.status),
-				writes && isOpen ? (shipped ? act('Close the order', 'What was shipped stays. What is still committed is released, and the rest is dropped. This is final.', 'Close the order', `${path}/close`, 'Closed. The order is shipped.') : act('Cancel the order', 'Everything that is committed to it is released. This is final.', 'Cancel the order', `${path}/cancel`, 'Cancelled.')) : null),
-			banner ?? '',
-			h('div.columns',
-				panel(null, facts([['Customer', link(`#/customer/${order.customerId}`, order.customerName)],
-					['Ordered', [units(sum(order.lines, (l) => l.qty)), muted(` ${money(sum(order.lines, (l) => l.qty * l.unitPriceMinor), order.currency)}`)]],
-					['Committed', [units(sum(order.lines, (l) => l.qtyAllocated)), muted(` ${money(sum(order.lines, (l) => l.qtyAllocated * l.unitPriceMinor), order.currency)}`)]],
-					['Shipped', units(shipped)],
-					['Invoiced', [units(sum(order.lines, (l) => l.qtyInvoiced)), muted(` ${money(sum(order.lines, (l) => l.qtyInvoiced * l.unitPriceMinor), order.currency)}`)]],
-					['Saved', [time(order.updatedAt), muted(` by ${order.updatedByName ?? '?'}, version ${order.version}`)]]])),
-				writes && isOpen ? h('section.panel.form', FIELDS.map(control))
-					: panel(null, facts(FIELDS.map((f) => [f.label, f.show(order[f.name])])))));
+		form.replaceChildren(writes && order.status === 'open' ? h('section.panel.form', FIELDS.map(control)) : panel(null, facts(FIELDS.map((f) => [f.label, f.show(order[f.name])]))));
 	}
 	function sizeRun() {
+		behind = false;
 		const isOpen = writes && order.status === 'open';
 		const stored = new Map(order.lines.map((line) => [line.skuId, line]));
 		const head = ['SKU', 'Ordered', 'Committed', 'Shipped', 'Invoiced', 'Left to sell', 'Price', 'Amount', ''];
@@ -221,7 +239,7 @@ export async function show(ctx) {
 			return made;
 		};
 		const open = sum(wanted, (l) => l.qty);
-		run.replaceChildren(panel('Size run',
+		redraw(run, panel('Size run',
 			h('div.table', h('table.size-run', h('caption.hidden', 'Size run'),
 				h('thead', h('tr', head.map((text, n) => h('th', { scope: 'col', class: n ? 'num' : null }, text || h('span.hidden', 'Actions'))))),
 				h('tbody', rows))),
@@ -264,7 +282,7 @@ export async function show(ctx) {
 				isOpen && stored?.qtyAllocated ? button('Release', () => release(stored), 'small quiet', { 'aria-label': `Release ${line.code}` }) : null,
 				isOpen && !(stored?.qtyAllocated || stored?.qtyShipped) && draft.lines.length > 1 ? button('Remove', () => { draft.lines = draft.lines.filter((l) => l !== line); sizeRun(); }, 'small quiet', { 'aria-label': `Remove ${line.code}` }) : null], 'act'));
 	}
-	function render() { header(); sizeRun(); }
+	function render() { head(); tellNewer(); fields(); sizeRun(); }
 
 	// ── More lines ────────────────────────────────────────────────────────────────────────────────────────────
 	async function put(skus, quantities) {
@@ -303,12 +321,14 @@ export async function show(ctx) {
 		const page = await ctx.get(`/invoices?orderId=${id}`);
 		const due = sum(order.lines, (l) => Math.max(0, l.qtyAllocated + l.qtyShipped - l.qtyInvoiced));
 		const value = sum(order.lines, (l) => Math.max(0, l.qtyAllocated + l.qtyShipped - l.qtyInvoiced) * l.unitPriceMinor);
-		invoices.replaceChildren(panel('Invoices', page.items.length ? invoiceTable(page.items, null) : h('p.muted', 'Nothing has been invoiced.'),
+		redraw(invoices, panel('Invoices', page.items.length ? invoiceTable(page.items, null) : h('p.muted', 'Nothing has been invoiced.'),
 			writes && due ? h('div.under', muted(`${units(due)} committed or shipped and not invoiced`),
 				button(`Invoice ${money(value, order.currency)}`, async () => {
 					const done = await ctx.send('POST', `${path}/invoices`, {}, `Invoice order ${order.number}`);
+					acts += 1;
 					order = await ctx.get(path);
-					render();
+					head();
+					sizeRun();
 					await showInvoices();
 					history();
 					say(`Invoiced ${money(done.totalMinor, done.currency)}.`);
@@ -345,15 +365,21 @@ export async function show(ctx) {
 
 	// ── Live ──────────────────────────────────────────────────────────────────────────────────────────────────
 	async function look() {
+		const before = acts;
 		const seen = await ctx.get(path);
-		if (seen.version !== draft.base.version && newer?.version !== seen.version) { newer = seen; header(); }
+		if (before !== acts) return;
+		if (seen.version > draft.base.version && newer?.version !== seen.version) { newer = seen; tellNewer(); }
 		const moved = seen.version === order.version && JSON.stringify(seen.lines) !== JSON.stringify(order.lines);
-		if (moved) { order = seen; if (!run.contains(document.activeElement)) render(); }
+		if (moved) { order = seen; behind = true; head(); history(); }
+		// What is typed into would lose the keys that follow.
+		if (behind && !run.contains(document.activeElement)) sizeRun();
 		await lookAts();
 	}
 	async function lookAts() {
+		const before = acts;
 		for (const group of runs(draft.lines).slice(0, RUNS_POLLED)) {
 			const page = await ctx.get(`/skus?q=${encodeURIComponent(group.run)}&limit=200`);
+			if (before !== acts) return;
 			for (const sku of page.items) {
 				const shown = run.querySelector(`[data-ats="${sku.id}"]`);
 				if (shown && ats.has(sku.id) && ats.get(sku.id) !== sku.ats) {

@@ -1,6 +1,6 @@
 // How the outbox is doing: backlog, age, rate and failures of the last hour and day, in all and for each destination.
 import { columns } from './chart.js';
-import { badge, count, duration, h, heading, link, muted, nothing, number, panel, poll, rowLink, select, table, time } from './ui.js';
+import { badge, count, duration, h, heading, link, nothing, number, panel, poll, rowLink, select, table, time } from './ui.js';
 
 const LOOK_EVERY_MS = 10_000;
 

@@ -1,6 +1,6 @@
 // Stock: what is there, what is promised, what is left to sell; and a style's prices.
 import { compare, resolve } from './conflict.js';
-import { amountText, button, buttons, dialog, field, filters, h, heading, link, money, nothing, number, pages, poll, query, readAmount, run, say, search, table } from './ui.js';
+import { amountText, button, buttons, dialog, field, filters, h, heading, money, nothing, number, pages, poll, query, readAmount, run, say, search, table } from './ui.js';
 
 const LOOK_EVERY_MS = 10_000;
 

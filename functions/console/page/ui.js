@@ -123,7 +123,16 @@ export function select(choices, value, props = {}) {
 	list.value = value ?? choices[0][0];
 	return list;
 }
-export const panel = (title, ...content) => h('section.panel', title ? h('h2', title) : null, content);
+export const panel = (title, ...content) => h('section.panel', title ? h('h2', { tabIndex: -1 }, title) : null, content);
+/** Draws a place anew. Whoever was in it with the keys stays there: on the same control, else at its heading. */
+export function redraw(place, ...content) {
+	const called = (control) => control.getAttribute('aria-label') ?? control.textContent;
+	const was = place.contains(document.activeElement) ? document.activeElement : null;
+	place.replaceChildren(...content);
+	if (!was) return;
+	const same = [...place.querySelectorAll(was.tagName)].find((control) => called(control) === called(was) && !control.disabled);
+	(same ?? place.querySelector('h2, h1'))?.focus({ preventScroll: true });
+}
 /** Names and values. */
 export function facts(pairs) {
 	return h('dl.facts', pairs.filter(Boolean).map(([name, value]) => h('div', h('dt', name), h('dd', value ?? '–'))));
@@ -157,15 +166,19 @@ export const rowLink = (href, text) => h('a', { href, class: 'row' }, text);
 export async function pages(at, ctx, path, render, empty) {
 	let shown = null;
 	const more = h('div.more');
+	// An answer that a later question at the same place has overtaken is dropped.
+	const mine = Symbol(path);
+	at.asked = mine;
 	const load = async (after) => {
 		const page = await ctx.get(path + (after ? `${path.includes('?') ? '&' : '?'}after=${encodeURIComponent(after)}` : ''));
+		if (at.asked !== mine) return page;
 		if (shown && after) shown.add(page.items);
 		else { shown = page.items.length ? render(page.items) : empty; at.replaceChildren(shown, more); }
 		more.replaceChildren(...(page.next ? [button('Show more', () => load(page.next))] : []));
 		return page;
 	};
 	at.setAttribute('aria-busy', 'true');
-	try { return await load(null); } finally { at.removeAttribute('aria-busy'); }
+	try { return await load(null); } finally { if (at.asked === mine) at.removeAttribute('aria-busy'); }
 }
 
 /** Controls whose values stand in the address. controls: name → element; `changed` loads again. */
