@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use holdfast::database::owner_options;
+use holdfast::secrets::Keys;
 use holdfast::{admin, migrate};
 
 /// Sets up a Holdfast database: migrates it and administers its tenants.
@@ -23,6 +24,16 @@ struct Cli {
         help_heading = "Database"
     )]
     database_url: Option<String>,
+    /// The keys with which the functions seal stored secrets: <id>:<base64 of 32 bytes>, the one that seals first.
+    #[arg(
+        long,
+        env = "SECRETS_KEYS",
+        hide_env_values = true,
+        global = true,
+        value_name = "KEYS",
+        help_heading = "Database"
+    )]
+    secrets_keys: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,7 +55,7 @@ enum Command {
     ///
     /// Needs PostgreSQL 15 or newer; the owner must be a superuser or have CREATEROLE.
     Migrate(migrate::Args),
-    /// Create and list tenants, users, API keys, shops and 3PL accounts; import CSV files.
+    /// Create and list tenants, users, API keys, shops and 3PL accounts; manage secrets and limits; import CSV files.
     #[command(subcommand)]
     Admin(admin::Command),
 }
@@ -54,7 +65,7 @@ const WRONG_ARGUMENTS: u8 = 2;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Cli { database_url, command } = Cli::parse();
+    let Cli { database_url, secrets_keys, command } = Cli::parse();
     let Some(url) = database_url.filter(|url| !url.is_empty()) else {
         eprintln!(
             "error: no database: set DATABASE_URL or give --database-url postgres://user:password@host/database"
@@ -67,7 +78,10 @@ async fn main() -> ExitCode {
     }
     let done = match command {
         Command::Migrate(args) => migrate::run(&url, args).await,
-        Command::Admin(command) => admin::run(&url, command).await,
+        Command::Admin(command) => match Keys::read(secrets_keys.as_deref()) {
+            Ok(keys) => admin::run(&url, &keys, command).await,
+            Err(error) => Err(error),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

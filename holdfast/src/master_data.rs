@@ -216,7 +216,8 @@ pub async fn add_orders(conn: &mut PgConnection, tenant: Uuid, orders: &Orders<'
     Ok(())
 }
 
-/// Inserts a webhook destination that subscribes to all events and signs with `secret` (`whsec_…`).
+/// Inserts a webhook destination that subscribes to all events and signs with `secret` (`whsec_…`), given as it is stored
+/// (`Keys::at_rest`).
 pub async fn add_webhook_destination(
     conn: &mut PgConnection,
     tenant: Uuid,
@@ -262,7 +263,7 @@ pub async fn add_stripe_account(conn: &mut PgConnection, tenant: Uuid, account: 
     Ok(())
 }
 
-/// Inserts a 3PL account that signs with `secret` (`whsec_…`).
+/// Inserts a 3PL account that signs with `secret` (`whsec_…`), given as it is stored (`Keys::at_rest`).
 pub async fn add_threepl_account(
     conn: &mut PgConnection,
     tenant: Uuid,

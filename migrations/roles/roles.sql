@@ -24,6 +24,18 @@ begin
     execute format('alter role %I set tcp_keepalives_count = 3', v_role);
     execute format('alter role %I set tcp_user_timeout = ''10s''', v_role);
     execute format('alter role %I set client_connection_check_interval = ''2s''', v_role);
+    -- The server logs a failed or slow statement with its text, and details of the failure with values. In the text stand the bodies
+    -- of requests, as hex digits. Only a superuser may change that for a role, or who was granted it (GRANT SET ON PARAMETER);
+    -- elsewhere it belongs into the server's own settings.
+    begin
+      execute format('alter role %I set log_min_error_statement = panic', v_role);
+      execute format('alter role %I set log_error_verbosity = terse', v_role);
+      execute format('alter role %I set log_min_duration_statement = -1', v_role);
+      execute format('alter role %I set log_statement = none', v_role);
+    exception when insufficient_privilege then
+      raise notice 'the server may log what statements of % carry: set log_min_error_statement = panic and log_error_verbosity = terse',
+        v_role;
+    end;
     -- Every statement is short; compiling it would take longer than running it.
     execute format('alter role %I set jit = off', v_role);
     if current_setting('server_version_num')::int >= 170000 then

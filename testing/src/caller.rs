@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::TestDb;
 use shared::runtime::config::{AuthConfig, JwtKeys};
+use shared::runtime::sealed::Sealer;
 
 /// The HS256 key.
 pub const JWT_SECRET: &str = "a secret for tests only, 32 bytes or more";
@@ -19,6 +20,14 @@ pub const TENANT_CLAIM: &str = "tenant_id";
 /// Name of the claim with the scopes.
 pub const SCOPE_CLAIM: &str = "scope";
 const VALID_SECONDS: i64 = 3600;
+
+/// Keys of stored secrets, in the form of `SECRETS_KEYS`.
+pub const SECRETS_KEYS: &str = "test:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// Seals and opens with [`SECRETS_KEYS`].
+pub fn sealer() -> Sealer {
+    Sealer::read(SECRETS_KEYS).unwrap()
+}
 
 /// The configuration that accepts [`token`].
 pub fn auth_config() -> AuthConfig {

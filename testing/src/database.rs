@@ -154,6 +154,7 @@ impl TestDb {
             ("JWT_AUDIENCE", super::AUDIENCE.into()),
             ("JWT_TENANT_CLAIM", super::TENANT_CLAIM.into()),
             ("JWT_SCOPE_CLAIM", super::SCOPE_CLAIM.into()),
+            ("SECRETS_KEYS", super::SECRETS_KEYS.into()),
         ]
     }
 

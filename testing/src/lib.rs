@@ -22,7 +22,8 @@ mod wire;
 
 pub use blocks::blocks;
 pub use caller::{
-    AUDIENCE, ISSUER, JWT_SECRET, SCOPE_CLAIM, TENANT_CLAIM, auth_config, issue_api_key, token, token_with,
+    AUDIENCE, ISSUER, JWT_SECRET, SCOPE_CLAIM, SECRETS_KEYS, TENANT_CLAIM, auth_config, issue_api_key,
+    sealer, token, token_with,
 };
 pub use cases::{case, case_dir};
 pub use database::TestDb;

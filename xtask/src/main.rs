@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use holdfast::secrets::Keys;
 use xtask::dev_env::DevEnv;
 use xtask::workspace::Workspace;
 
@@ -94,14 +95,14 @@ fn database_url() -> Option<String> {
 }
 
 async fn admin(command: holdfast::admin::Command) -> Result<()> {
-    let url = match database_url() {
-        Some(url) => url,
+    let (url, keys) = match database_url() {
+        Some(url) => (url, std::env::var("SECRETS_KEYS").ok()),
         None => {
             let stack = DevEnv::read(&Workspace::open()?).context("DATABASE_URL is not set")?;
-            stack.get("DATABASE_URL")?.to_owned()
+            (stack.get("DATABASE_URL")?.to_owned(), Some(stack.get("SECRETS_KEYS")?.to_owned()))
         }
     };
-    holdfast::admin::run(&url, command).await
+    holdfast::admin::run(&url, &Keys::read(keys.as_deref())?, command).await
 }
 
 async fn migrate(args: holdfast::migrate::Args) -> Result<()> {

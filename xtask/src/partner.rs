@@ -30,6 +30,7 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use sealed::{Sealer, destination_place};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use standardwebhooks::Webhook;
@@ -63,6 +64,7 @@ struct Behave {
 
 struct Partner {
     database: PgPool,
+    sealer: Sealer,
     memory: Mutex<Memory>,
 }
 
@@ -126,19 +128,25 @@ impl Partner {
     }
 
     async fn live_secrets(&self, destination: Uuid) -> Vec<String> {
-        let secrets = sqlx::query_scalar(
+        let secrets = sqlx::query_scalar::<_, String>(
             "select secret from destination_secret where destination_id = $1 and (retires_at is null or retires_at > now())",
         );
-        secrets.bind(destination).fetch_all(&self.database).await.unwrap_or_else(|error| {
+        let stored = secrets.bind(destination).fetch_all(&self.database).await.unwrap_or_else(|error| {
             eprintln!("partner: cannot read the secrets of destination {destination}: {error}");
             Vec::new()
-        })
+        });
+        let place = destination_place(destination);
+        stored.iter().filter_map(|secret| self.sealer.open(&place, secret).ok()).collect()
     }
 }
 
 /// Serves the partner on this address for as long as the runtime lives. It looks up the destinations' secrets in the
-/// database at `owner_url`.
-pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::JoinHandle<()>> {
+/// database at `owner_url`, and opens them with `sealer`.
+pub async fn serve(
+    address: SocketAddr,
+    owner_url: &str,
+    sealer: Sealer,
+) -> Result<tokio::task::JoinHandle<()>> {
     let database = PgPoolOptions::new().max_connections(MAX_CONNECTIONS).connect_lazy(owner_url)?;
     let memory = Memory {
         received: VecDeque::new(),
@@ -147,7 +155,7 @@ pub async fn serve(address: SocketAddr, owner_url: &str) -> Result<tokio::task::
         returns: BTreeMap::new(),
         announced: HashSet::new(),
     };
-    let partner = Arc::new(Partner { database, memory: Mutex::new(memory) });
+    let partner = Arc::new(Partner { database, sealer, memory: Mutex::new(memory) });
     let router = Router::new()
         .route("/webhooks/{destination_id}", post(take_event))
         .route("/shopify/admin/api/{version}/graphql.json", post(shopify::take_push))

@@ -9,7 +9,8 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use holdfast::master_data::{self, Orders, Style, User};
-use holdfast::secrets;
+use holdfast::secrets::{self, Keys};
+use sealed::{destination_place, threepl_place};
 use xtask::dev_env::DevEnv;
 use xtask::workspace::Workspace;
 
@@ -91,7 +92,8 @@ pub async fn run(args: Args) -> Result<()> {
         .await
         .context("the stack's database does not answer: is `cargo xtask dev` still running?")?;
     let mut tx = conn.begin().await?;
-    create(&mut tx, &args, &ids, env.get("PARTNER_URL")?).await?;
+    let keys = Keys::read(Some(env.get("SECRETS_KEYS")?))?;
+    create(&mut tx, &args, &ids, env.get("PARTNER_URL")?, &keys).await?;
     tx.commit().await?;
     if ids.skus.len() * ids.orders.len() >= ANALYZE_FROM_LINES {
         sqlx::query("analyze sku, sku_position, stock_ledger, wholesale_order, order_line")
@@ -127,7 +129,13 @@ pub async fn run(args: Args) -> Result<()> {
     }
 }
 
-async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &str) -> Result<()> {
+async fn create(
+    conn: &mut PgConnection,
+    args: &Args,
+    ids: &Ids,
+    partner_url: &str,
+    keys: &Keys,
+) -> Result<()> {
     let tenant = ids.tenant;
     master_data::add_tenant(conn, tenant, "Scenario").await?;
     for (id, display_name) in ids.users {
@@ -179,10 +187,11 @@ async fn create(conn: &mut PgConnection, args: &Args, ids: &Ids, partner_url: &s
     .execute(&mut *conn)
     .await?;
     let url = crate::partner::webhook_url(partner_url, ids.destination);
-    master_data::add_webhook_destination(conn, tenant, ids.destination, &url, &ids.destination_secret)
-        .await?;
+    let secret = keys.at_rest(&destination_place(ids.destination), &ids.destination_secret)?;
+    master_data::add_webhook_destination(conn, tenant, ids.destination, &url, &secret).await?;
     master_data::add_shop(conn, tenant, &ids.shop_domain).await?;
-    master_data::add_threepl_account(conn, tenant, &ids.threepl_account, &ids.threepl_secret).await?;
+    let secret = keys.at_rest(&threepl_place(&ids.threepl_account), &ids.threepl_secret)?;
+    master_data::add_threepl_account(conn, tenant, &ids.threepl_account, &secret).await?;
     let url = crate::partner::inventory::url(partner_url, &ids.threepl_account);
     let token = secrets::random_hex();
     master_data::set_threepl_inventory(conn, tenant, &ids.threepl_account, &url, &token).await

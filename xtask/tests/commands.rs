@@ -48,8 +48,10 @@ impl Drop for TempFile {
 fn scenario(db: &TestDb, args: &[&str]) -> Value {
     let env = TempFile::with(&format!(
         "DATABASE_URL={}\nJWT_SECRET=of a stack that runs, 32 bytes or more\nJWT_ISSUER=i\nJWT_AUDIENCE=a\n\
-         JWT_TENANT_CLAIM=org\nJWT_SCOPE_CLAIM=scp\nPARTNER_URL=http://127.0.0.1:9\n",
-        db.owner_url
+         JWT_TENANT_CLAIM=org\nJWT_SCOPE_CLAIM=scp\nPARTNER_URL=http://127.0.0.1:9\n\
+         SECRETS_KEYS={}\n",
+        db.owner_url,
+        testing::SECRETS_KEYS
     ));
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
         .arg("scenario")
@@ -109,6 +111,10 @@ async fn a_scenario_has_the_promised_members_and_what_they_name_is_there() {
         )
         .await;
     assert_eq!(counts, "3 12 5 90000 0");
+    let sealed: bool = db
+        .scalar("select bool_and(secret like 'sealed:test:%') from (select secret from destination_secret union all select secret from threepl_account) s")
+        .await;
+    assert!(sealed, "secrets are sealed with the stack's key");
     db.assert_consistent().await;
 }
 

@@ -17,6 +17,7 @@ use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::{once, once_with};
 use shared::operations::{attention, destinations, exceptions, outbox_admin, reconciliations};
 use shared::runtime::config::ConfigError;
+use shared::runtime::sealed::{self, Sealer};
 use uuid::Uuid;
 
 pub use page::{Page, SignIn};
@@ -29,13 +30,15 @@ pub struct Console {
     pub guard: Guard,
     /// The page, as this deployment serves it.
     pub page: Page,
+    /// Seals and opens the secrets of destinations.
+    pub sealer: Sealer,
 }
 
 impl Console {
     /// From the environment, with the connection opened. The error names the variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
-        let (guard, page) = (Guard::from_env()?, Page::from_env()?);
-        Ok(Self { endpoint: Endpoint::cold_start().await?, guard, page })
+        let (guard, page, sealer) = (Guard::from_env()?, Page::from_env()?, sealed::from_env().await?);
+        Ok(Self { endpoint: Endpoint::cold_start().await?, guard, page, sealer })
     }
 }
 
@@ -66,7 +69,7 @@ pub const ROUTES: &[Route<Console>] = &[
         Box::pin(c.change_destination(r))
     }),
     Route::new("GET", "/admin/destinations/{destinationId}/secret", ADMIN, |c, r| {
-        Box::pin(c.endpoint.read(r, |r| Ok(destinations::secrets(r.id("destinationId")?))))
+        Box::pin(c.read_secrets(r))
     }),
     Route::new("POST", "/admin/destinations/{destinationId}/rotate", ADMIN, |c, r| Box::pin(c.rotate(r))),
     Route::new("POST", "/admin/destinations/{destinationId}/test", ADMIN, |c, r| {
@@ -145,18 +148,30 @@ impl Console {
     async fn create_destination(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
         let (call, mut fields) = self.endpoint.mutation(request, destinations::read_create).await?;
         fields.check_address(&self.guard).await.map_err(|errors| Problem::invalid_body(&errors))?;
-        once(&self.endpoint.db, &call, destinations::create(&fields)).await
+        let id = Uuid::new_v4();
+        let creation = destinations::sealed(&self.sealer, id, destinations::create(&fields).with("id", id))?;
+        once(&self.endpoint.db, &call, creation).await
     }
 
     async fn change_destination(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
         let (call, mut fields) = self.endpoint.mutation(request, destinations::read_change).await?;
         fields.check_address(&self.guard).await.map_err(|errors| Problem::invalid_body(&errors))?;
-        once(&self.endpoint.db, &call, destinations::change(request.id("destinationId")?, &fields)).await
+        let id = request.id("destinationId")?;
+        let change = destinations::sealed(&self.sealer, id, destinations::change(id, &fields))?;
+        once(&self.endpoint.db, &call, change).await
+    }
+
+    async fn read_secrets(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let stored =
+            self.endpoint.read(request, |r| Ok(destinations::secrets(r.id("destinationId")?))).await?;
+        destinations::opened(&self.sealer, request.id("destinationId")?, stored)
     }
 
     async fn rotate(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
         let (call, ()) = self.endpoint.mutation(request, read_empty).await?;
-        let rotation = destinations::rotate(request.id("destinationId")?, &destinations::new_secret());
+        let id = request.id("destinationId")?;
+        let rotation = destinations::rotate(id, &destinations::new_secret());
+        let rotation = destinations::sealed(&self.sealer, id, rotation)?;
         once(&self.endpoint.db, &call, rotation).await
     }
 

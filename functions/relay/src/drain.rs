@@ -237,7 +237,8 @@ impl Drain<'_> {
     }
 
     /// Starts the attempts of claimed rows. Facts are read here, after the claim has committed.
-    async fn start(&mut self, claimed: Vec<Claimed>, claimed_at: Instant) -> Result<(), DbError> {
+    async fn start(&mut self, mut claimed: Vec<Claimed>, claimed_at: Instant) -> Result<(), DbError> {
+        claimed.iter_mut().for_each(|row| row.open_secrets(self.relay.sealer.as_ref()));
         self.summary.claimed += claimed.len() as u64;
         self.none_lost = false;
         let mut messages = messages_of(claimed);

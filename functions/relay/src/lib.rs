@@ -35,6 +35,7 @@ use shared::delivery::outbox;
 use shared::delivery::settlement::BreakerTerms;
 use shared::runtime::config::{ConfigError, DatabaseConfig, optional};
 use shared::runtime::metrics::{Line, Unit};
+use shared::runtime::sealed::{self, Sealer};
 use tokio::time::Instant;
 
 use crate::drain::Drained;
@@ -179,6 +180,8 @@ pub struct Relay {
     pub ambient: Ambient,
     /// Admits addresses of destinations.
     pub guard: Guard,
+    /// Opens the secrets of destinations; `None`: they are taken as they are stored.
+    pub sealer: Option<Sealer>,
     /// `None`: mail fails.
     pub mailer: Option<Mailer>,
     /// `None`: no helpers are scheduled.
@@ -192,6 +195,7 @@ impl Relay {
             Db::new(&config.database).map_err(|_| ConfigError::new("WORKER_DATABASE_URL", "is wrong"))?;
         let mut relay = Self::with(db, Limits::default(), Ambient::default());
         relay.guard = config.guard.clone();
+        relay.sealer = Some(sealed::from_env().await?);
         // Without a region the SDK would search the network for one.
         if config.aws {
             let aws = aws_config().await;
@@ -205,7 +209,7 @@ impl Relay {
 
     /// A relay for public destinations only, without mail and helpers.
     pub fn with(db: Db, limits: Limits, ambient: Ambient) -> Self {
-        Self { db, limits, ambient, guard: Guard::default(), mailer: None, helpers: None }
+        Self { db, limits, ambient, guard: Guard::default(), sealer: None, mailer: None, helpers: None }
     }
 
     /// One drain, which polls until `watch` is over. Ends before `deadline` in any case.

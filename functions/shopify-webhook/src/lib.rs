@@ -10,6 +10,7 @@ use shared::http::event::Answer;
 use shared::http::problem::Problem;
 use shared::http::route::{Access, Matched, Route};
 use shared::runtime::config::ConfigError;
+use shared::runtime::sealed::{self, Sealer};
 use shared::webhooks::inbox::{Delivery, Receiver};
 use shared::webhooks::reading::Reading;
 use shared::webhooks::shopify;
@@ -27,6 +28,8 @@ pub struct Webhook {
     pub receiver: Receiver,
     /// `SHOPIFY_WEBHOOK_SECRET`: the app's client secret; after a rotation the old one, too, for an hour.
     pub secrets: SigningSecret,
+    /// Opens the secrets of shops that have their own.
+    pub sealer: Sealer,
 }
 
 impl Webhook {
@@ -35,7 +38,7 @@ impl Webhook {
         let secrets = SigningSecret::from_env("SHOPIFY_WEBHOOK_SECRET")?;
         let receiver = Receiver { deadline: DEADLINE, ..Receiver::cold_start().await? };
         secrets.warm().await;
-        Ok(Self { receiver, secrets })
+        Ok(Self { receiver, secrets, sealer: sealed::from_env().await? })
     }
 }
 
@@ -52,14 +55,22 @@ pub async fn handle(webhook: &Webhook, request: Request) -> Response<Body> {
 
 async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Problem> {
     let incoming = request.incoming;
-    webhook.secrets.check(|secrets| signature::shopify(secrets, &incoming.headers, &incoming.body)).await?;
     // Shopify always sends topic, shop and webhook id: a delivery without them is not from Shopify.
     let header = |name: &str| {
         let value = incoming.headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         value.filter(|value| (1..=HEADER_MAX_BYTES).contains(&value.len())).ok_or_else(Problem::bad_signature)
     };
+    let domain = header("x-shopify-shop-domain")?.to_lowercase();
+    // Whoever knows the app's secret must not speak for a shop that has its own.
+    let own = webhook.receiver.shop_secrets(&webhook.sealer, &domain).await?;
+    let signed = |secrets: &_| signature::shopify(secrets, &incoming.headers, &incoming.body);
+    match own {
+        Some(own) if !signed(&own) => return Err(Problem::bad_signature()),
+        Some(_) => {}
+        None => webhook.secrets.check(signed).await?,
+    }
     let topic = header("x-shopify-topic")?;
-    let provider = format!("shopify:{}", header("x-shopify-shop-domain")?.to_lowercase());
+    let provider = format!("shopify:{domain}");
     // Not `x-shopify-event-id`: that is the id of the merchant's action, which several topics share.
     let webhook_id = header("x-shopify-webhook-id")?;
     let triggered_at = incoming.headers.get("x-shopify-triggered-at").and_then(|value| value.to_str().ok());

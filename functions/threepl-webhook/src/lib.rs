@@ -8,6 +8,7 @@ use shared::http::event::Answer;
 use shared::http::problem::Problem;
 use shared::http::route::{Access, Matched, Route};
 use shared::runtime::config::ConfigError;
+use shared::runtime::sealed::{self, Sealer};
 use shared::webhooks::inbox::{Delivery, Receiver};
 use shared::webhooks::{signature, threepl};
 
@@ -15,12 +16,15 @@ use shared::webhooks::{signature, threepl};
 pub struct Webhook {
     /// Database, clock and time limit.
     pub receiver: Receiver,
+    /// Opens the accounts' secrets.
+    pub sealer: Sealer,
 }
 
 impl Webhook {
     /// From the environment, with the connection opened. The error names the variable that is missing or wrong.
     pub async fn cold_start() -> Result<Self, ConfigError> {
-        Ok(Self { receiver: Receiver::cold_start().await? })
+        let sealer = sealed::from_env().await?;
+        Ok(Self { receiver: Receiver::cold_start().await?, sealer })
     }
 }
 
@@ -39,7 +43,7 @@ async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Pro
     let incoming = request.incoming;
     // An unknown account has no secret, so no signature is valid.
     let account = request.text("accountId");
-    let secrets = webhook.receiver.threepl_secrets(account).await?;
+    let secrets = webhook.receiver.threepl_secrets(&webhook.sealer, account).await?;
     let now = (webhook.receiver.now)();
     let event_id = signature::standard_webhooks(&secrets, &incoming.headers, &incoming.body, now)
         .ok_or_else(Problem::bad_signature)?;

@@ -92,6 +92,15 @@ pub fn secret(text: &str) -> Result<(), String> {
     Err(format!("it must be {least} to {most} bytes in base64; this one is {} bytes", bytes.len()))
 }
 
+/// The client secret of a shop's app. The error shows nothing of it.
+pub fn shop_secret(text: &str) -> Result<(), String> {
+    if (8..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic() && b != b',') {
+        Ok(())
+    } else {
+        Err("it must be 8 to 255 visible characters without commas, as Shopify shows it".into())
+    }
+}
+
 /// A connected account's id, as Stripe writes it.
 pub(super) fn stripe_account(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("acct_").unwrap_or_default();

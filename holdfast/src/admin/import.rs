@@ -10,6 +10,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::csv_file::{Row, read};
+use super::waiting;
 use crate::master_data::{self, Style};
 
 #[derive(clap::Args)]
@@ -60,7 +61,12 @@ pub async fn run(conn: &mut PgConnection, args: Args) -> Result<Vec<Value>> {
         What::Stock => stock(&mut tx, tenant, &read(&file, &STOCK)?).await?,
     };
     tx.commit().await?;
-    Ok(vec![json!({ "added": added, "thereAlready": rows - added })])
+    let mut printed = json!({ "added": added, "thereAlready": rows - added });
+    if matches!(what, What::Skus) {
+        // Also where none was added: an import that was ended after its commit is repeated for this.
+        printed["exceptions"] = waiting::for_skus(conn, tenant).await?.to_json();
+    }
+    Ok(vec![printed])
 }
 
 /// The names or codes that the tenant has already.

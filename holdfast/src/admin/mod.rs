@@ -3,9 +3,14 @@
 
 mod check;
 mod csv_file;
+mod customer;
 mod explain;
 mod import;
+mod reseal;
+mod secret;
+mod shop;
 mod threepl;
+mod waiting;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
@@ -14,7 +19,10 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use crate::master_data::{self, User};
+use crate::secrets::Keys;
 use crate::{database, secrets};
+use customer::CustomerCommand;
+use shop::ShopCommand;
 
 /// Those of `shared::http::auth::Scope`.
 const SCOPES: [&str; 5] = ["orders:write", "orders:read", "credit:write", "outbox:admin", "platform:admin"];
@@ -31,7 +39,10 @@ pub enum Command {
     /// Issue, revoke or list API keys of partners.
     #[command(subcommand)]
     ApiKey(ApiKeyCommand),
-    /// Connect a Shopify shop to a tenant, or list all shops.
+    /// List a tenant's customers, or set their credit limits and holds.
+    #[command(subcommand)]
+    Customer(CustomerCommand),
+    /// Connect a Shopify shop to a tenant, list all shops, or manage the secrets of shops that have one of their own.
     #[command(subcommand)]
     Shop(ShopCommand),
     /// Bind a tenant to a connected Stripe account, undo it, or list all bindings.
@@ -40,9 +51,11 @@ pub enum Command {
     /// destination charges carry no account: do not bind a tenant that is paid by those.
     #[command(subcommand)]
     Stripe(StripeCommand),
-    /// Create a 3PL account, or list all of them.
+    /// Create a 3PL account, give it a new secret, or list all of them.
     #[command(subcommand)]
     Threepl(threepl::Command),
+    /// Seal every stored secret with the first key of SECRETS_KEYS. Safe to repeat; afterwards the other keys can go.
+    Reseal,
     /// Import styles, customers, SKUs or opening stock from a CSV file.
     ///
     /// The file is imported completely or, if a line is wrong, not at all. Rows that exist already are not changed, so an
@@ -146,50 +159,19 @@ pub enum StripeCommand {
     List,
 }
 
-/// `admin shop …`
-#[derive(Subcommand)]
-pub enum ShopCommand {
-    /// Connect a shop to a tenant: webhooks from this domain are then the tenant's.
-    Create {
-        /// The tenant's id.
-        #[arg(long, value_name = "TENANT_ID")]
-        tenant: Uuid,
-        /// The shop's domain at Shopify: name.myshopify.com.
-        #[arg(long, value_parser = check::shop_domain)]
-        domain: String,
-    },
-    /// Say whether orders that the shop marks as tests take stock.
-    TestOrders {
-        /// The shop's domain.
-        #[arg(long, value_parser = check::shop_domain)]
-        domain: String,
-        /// take (as after create) or ignore.
-        #[arg(long, value_enum)]
-        set: TestOrders,
-    },
-    /// List all shops.
-    List,
-}
-
-/// What orders do that a shop marks as tests.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub enum TestOrders {
-    /// They take stock.
-    Take,
-    /// They take nothing.
-    Ignore,
-}
-
 /// Runs the command as the database's owner and prints its results.
-pub async fn run(owner_url: &str, command: Command) -> Result<()> {
+/// `keys`: of the secrets that it stores.
+pub async fn run(owner_url: &str, keys: &Keys, command: Command) -> Result<()> {
     let mut conn = database::connect(owner_url).await?;
     let printed = match command {
         Command::Tenant(command) => tenant(&mut conn, command).await,
         Command::User(command) => user(&mut conn, command).await,
         Command::ApiKey(command) => api_key(&mut conn, command).await,
-        Command::Shop(command) => shop(&mut conn, command).await,
+        Command::Customer(command) => customer::run(&mut conn, command).await,
+        Command::Shop(command) => shop::run(&mut conn, keys, command).await,
         Command::Stripe(command) => stripe(&mut conn, command).await,
-        Command::Threepl(command) => threepl::run(&mut conn, command).await,
+        Command::Threepl(command) => threepl::run(&mut conn, keys, command).await,
+        Command::Reseal => reseal::run(&mut conn, keys).await,
         Command::Import(args) => import::run(&mut conn, args).await,
     };
     conn.close().await?;
@@ -282,35 +264,12 @@ async fn api_key(conn: &mut PgConnection, command: ApiKeyCommand) -> Result<Vec<
     }
 }
 
-async fn shop(conn: &mut PgConnection, command: ShopCommand) -> Result<Vec<Value>> {
-    match command {
-        ShopCommand::Create { tenant, domain } => {
-            master_data::add_shop(conn, tenant, &domain).await?;
-            Ok(vec![json!({ "domain": domain, "tenantId": tenant })])
-        }
-        ShopCommand::TestOrders { domain, set } => {
-            let ignored = matches!(set, TestOrders::Ignore);
-            let known = sqlx::query("update shopify_shop set ignores_test_orders = $2 where domain = $1")
-                .bind(&domain)
-                .bind(ignored)
-                .execute(conn)
-                .await?;
-            if known.rows_affected() == 0 {
-                bail!("there is no shop {domain}");
-            }
-            Ok(vec![json!({ "domain": domain, "ignoresTestOrders": ignored })])
-        }
-        ShopCommand::List => {
-            owned(conn, "select domain, tenant_id from shopify_shop order by domain", "domain").await
-        }
-    }
-}
-
 async fn stripe(conn: &mut PgConnection, command: StripeCommand) -> Result<Vec<Value>> {
     match command {
         StripeCommand::Bind { tenant, account } => {
             master_data::add_stripe_account(conn, tenant, &account).await?;
-            Ok(vec![json!({ "account": account, "tenantId": tenant })])
+            let retried = waiting::of_sender(conn, tenant, "stripe").await?;
+            Ok(vec![json!({ "account": account, "tenantId": tenant, "exceptions": retried.to_json() })])
         }
         StripeCommand::Unbind { account } => {
             let gone =

@@ -1,13 +1,16 @@
-//! `holdfast admin threepl`: accounts of 3PLs, and where they report their stock.
+//! `holdfast admin threepl`: accounts of 3PLs, the secrets with which they sign, and where they report their stock.
 
 use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
+use sealed::threepl_place;
 use serde_json::{Value, json};
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::check;
-use crate::{master_data, secrets};
+use super::secret::{Overlap, given};
+use crate::master_data;
+use crate::secrets::{self, Keys};
 
 /// `admin threepl …`
 #[derive(Subcommand)]
@@ -23,6 +26,17 @@ pub enum Command {
         /// A secret that the 3PL has chosen: whsec_ and 24 to 64 bytes in base64 [default: a new one].
         #[arg(long)]
         secret: Option<String>,
+    },
+    /// Give an account a new secret and print it; the one before counts beside it for a while.
+    Rotate {
+        /// The account's id.
+        #[arg(long)]
+        account: String,
+        /// A secret that the 3PL has chosen [default: a new one].
+        #[arg(long)]
+        secret: Option<String>,
+        #[command(flatten)]
+        overlap: Overlap,
     },
     /// Say where an account reports its stock, for the nightly reconciliation.
     Inventory {
@@ -47,14 +61,29 @@ pub enum Command {
 }
 
 /// Runs the command and returns what it changed or found.
-pub async fn run(conn: &mut PgConnection, command: Command) -> Result<Vec<Value>> {
+pub async fn run(conn: &mut PgConnection, keys: &Keys, command: Command) -> Result<Vec<Value>> {
     match command {
         Command::Create { tenant, account, secret } => {
-            let secret = secret.unwrap_or_else(secrets::webhook_secret);
-            // Not when the arguments are read: then the error would show the secret.
-            check::secret(&secret).map_err(|why| anyhow!("--secret: {why}"))?;
-            master_data::add_threepl_account(conn, tenant, &account, &secret).await?;
+            let secret = threepl_secret(secret)?;
+            let stored = keys.at_rest(&threepl_place(&account), &secret)?;
+            master_data::add_threepl_account(conn, tenant, &account, &stored).await?;
             Ok(vec![json!({ "account": account, "tenantId": tenant, "secret": secret })])
+        }
+        Command::Rotate { account, secret, overlap } => {
+            let secret = threepl_secret(secret)?;
+            let row = sqlx::query(
+                "update threepl_account set previous_secret = secret,
+                   previous_retires_at = now() + make_interval(hours => $3::int), secret = $2
+                 where id = $1 returning previous_retires_at::text",
+            )
+            .bind(&account)
+            .bind(keys.at_rest(&threepl_place(&account), &secret)?)
+            .bind(overlap.overlap_hours)
+            .fetch_optional(conn)
+            .await?;
+            let Some(row) = row else { bail!("there is no 3PL account {account}") };
+            Ok(vec![json!({ "account": account, "secret": secret,
+                "previousRetiresAt": row.get::<String, _>(0) })])
         }
         Command::Inventory { account, url, token } => {
             let tenant: Option<Uuid> =
@@ -94,4 +123,12 @@ pub async fn run(conn: &mut PgConnection, command: Command) -> Result<Vec<Value>
                 .collect())
         }
     }
+}
+
+/// The secret that was given, or a new one.
+fn threepl_secret(given_secret: Option<String>) -> Result<String> {
+    let secret = given_secret.map_or_else(|| Ok(secrets::webhook_secret()), |secret| given(&secret))?;
+    // Not when the arguments are read: then the error would show the secret.
+    check::secret(&secret).map_err(|why| anyhow!("--secret: {why}"))?;
+    Ok(secret)
 }

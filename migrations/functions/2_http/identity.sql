@@ -61,3 +61,29 @@ begin
   perform set_config('app.tenant_id', coalesce(holdfast.tenant_of_threepl_account(v_account)::text, ''), true);
   return (select a.secret from public.threepl_account a where a.id = v_account);
 end $$;
+
+-- {"account"}: as threepl_secret, with the one before it while both count, newest first; sealed, as they are stored.
+create or replace function holdfast.threepl_secrets(p_call jsonb) returns table (secret text)
+language plpgsql volatile security invoker as $$
+declare
+  v_account constant text := p_call ->> 'account';
+begin
+  perform set_config('app.tenant_id', coalesce(holdfast.tenant_of_threepl_account(v_account)::text, ''), true);
+  return query
+  select s.secret from public.threepl_account a
+  cross join lateral (values (1, a.secret), (2, case when a.previous_retires_at > now() then a.previous_secret end)) as s(place, secret)
+  where a.id = v_account and s.secret is not null order by s.place;
+end $$;
+
+-- {"domain"}: the secrets of a shop that has its own, as threepl_secrets; no row where it has none or is not known.
+create or replace function holdfast.shop_secrets(p_call jsonb) returns table (secret text)
+language plpgsql volatile security invoker as $$
+declare
+  v_domain constant text := p_call ->> 'domain';
+begin
+  perform set_config('app.tenant_id', coalesce(holdfast.tenant_of_shop(v_domain)::text, ''), true);
+  return query
+  select s.secret from public.shopify_shop a
+  cross join lateral (values (1, a.secret), (2, case when a.previous_retires_at > now() then a.previous_secret end)) as s(place, secret)
+  where a.domain = lower(v_domain) and a.secret is not null and s.secret is not null order by s.place;
+end $$;

@@ -7,7 +7,8 @@ declare
   v_row record;
 begin
   for v_row in
-    select o.id, o.tenant_id, o.destination_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.requeues, d.kind
+    select o.id, o.tenant_id, o.destination_id, o.aggregate_type, o.aggregate_id, o.event_type, o.sequence, o.created_at,
+      o.requeues, d.kind
     from public.outbox o join public.destination d on d.id = o.destination_id
     where o.id = any (array(select jsonb_array_elements_text(p_call -> 'ids'))::bigint[]) order by o.id
   loop
@@ -17,7 +18,8 @@ begin
       when v_row.kind = 'shopify_inventory' and v_row.aggregate_type = 'sku'
         then holdfast.push_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id, v_row.requeues)
       when v_row.kind = 'email' and v_row.event_type = 'order.line_allocated'
-        then holdfast.confirmation_facts(v_row.tenant_id, v_row.aggregate_id, v_row.payload::jsonb -> 'data') end;
+        then holdfast.confirmation_facts(v_row.tenant_id, v_row.aggregate_id, holdfast.allocation_of(v_row.tenant_id,
+          v_row.destination_id, v_row.aggregate_id, v_row.created_at, v_row.sequence)) end;
     return next;
   end loop;
   perform set_config('app.tenant_id', '', true);
@@ -34,16 +36,28 @@ language sql stable as $$
   where s.tenant_id = p_tenant and s.id = p_sku
 $$;
 
--- p_data: the event's {"skuId","qty","atsAfter"}.
-create or replace function holdfast.confirmation_facts(p_tenant uuid, p_order uuid, p_data jsonb) returns text
+-- What one allocation promised, as the data of its events, one per SKU; null for all but the first of them, so that one mail
+-- confirms them all. The events of an allocation are written by one statement, and so have one time.
+create or replace function holdfast.allocation_of(p_tenant uuid, p_destination uuid, p_order uuid, p_at timestamptz,
+  p_sequence bigint) returns jsonb
+language plpgsql stable as $$
+begin
+  if exists (select from public.outbox o
+             where o.tenant_id = p_tenant and o.created_at = p_at and o.destination_id = p_destination
+               and o.aggregate_id = p_order and o.event_type = 'order.line_allocated' and o.sequence < p_sequence) then
+    return null;
+  end if;
+  return (select jsonb_agg(o.payload::jsonb -> 'data' order by o.sequence) from public.outbox o
+          where o.tenant_id = p_tenant and o.created_at = p_at and o.destination_id = p_destination
+            and o.aggregate_id = p_order and o.event_type = 'order.line_allocated');
+end $$;
+
+-- p_allocation: [{"skuId","qty","atsAfter"}], or null: no mail. `allocated`, its first, is for relays that know of no others.
+create or replace function holdfast.confirmation_facts(p_tenant uuid, p_order uuid, p_allocation jsonb) returns text
 language sql stable as $$
-  select format('{"to":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"lines":[%s]}',
+  select format('{"to":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"allocations":[%s],"lines":[%s]}',
     holdfast.quote(u.email), holdfast.quote(u.display_name), holdfast.quote(o.number), holdfast.quote(c.name),
-    holdfast.quote(o.customer_po),
-    (select format('{"code":%s,"styleName":%s,"qty":%s,"atsAfter":%s}', holdfast.quote(s.code), holdfast.quote(y.name),
-                   p_data -> 'qty', p_data -> 'atsAfter')
-     from public.sku s join public.style y on y.tenant_id = p_tenant and y.id = s.style_id
-     where s.tenant_id = p_tenant and s.id = (p_data ->> 'skuId')::uuid),
+    holdfast.quote(o.customer_po), a.documents[1], array_to_string(a.documents, ','),
     (select string_agg(format('{"code":%s,"qty":%s,"qtyAllocated":%s,"qtyShipped":%s}', holdfast.quote(s.code), l.qty,
                               l.qty_allocated, l.qty_shipped), ',' order by l.line_no, s.code)
      from public.order_line l join public.sku s on s.tenant_id = p_tenant and s.id = l.sku_id
@@ -51,7 +65,13 @@ language sql stable as $$
   from public.wholesale_order o
   join public.app_user u on u.tenant_id = p_tenant and u.id = o.created_by
   join public.customer c on c.tenant_id = p_tenant and c.id = o.customer_id
-  where o.tenant_id = p_tenant and o.id = p_order
+  cross join lateral (
+    select array_agg(format('{"code":%s,"styleName":%s,"qty":%s,"atsAfter":%s}', holdfast.quote(s.code), holdfast.quote(y.name),
+                            d.data -> 'qty', d.data -> 'atsAfter') order by d.ord) as documents
+    from jsonb_array_elements(p_allocation) with ordinality as d(data, ord)
+    join public.sku s on s.tenant_id = p_tenant and s.id = (d.data ->> 'skuId')::uuid
+    join public.style y on y.tenant_id = p_tenant and y.id = s.style_id) a
+  where o.tenant_id = p_tenant and o.id = p_order and p_allocation is not null
 $$;
 
 -- {"tenantId","destinationId","skuId","inventoryItemId"}: keeps the shop's inventory item of a SKU.

@@ -46,14 +46,15 @@ begin
   return null;
 end $$;
 
--- {"tenantId","userId","actor","fields","secret","urlRefused"}; secret: what signs the events, or the shop's access token.
+-- {"tenantId","userId","actor","id","fields","secret","urlRefused"}; secret: what signs the events, or the shop's access token, sealed
+-- for this id.
 create or replace function holdfast.create_destination(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
   v_fields constant jsonb := p_call -> 'fields';
   v_secret constant text := p_call ->> 'secret';
   v_tenant constant uuid := p_call ->> 'tenantId';
-  v_id constant uuid := gen_random_uuid();
+  v_id constant uuid := coalesce((p_call ->> 'id')::uuid, gen_random_uuid());
   v_refused holdfast.outcome;
 begin
   v_refused := holdfast.refuse_destination(v_tenant, v_fields ->> 'kind', p_call);
@@ -149,7 +150,7 @@ begin
     order by x.next_attempt_at, x.id limit v_max_rows for no key update skip locked));
 end $$;
 
--- The secrets that sign now, newest first.
+-- The secrets that sign now, newest first, as they are stored: sealed.
 create or replace function holdfast.destination_secrets(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare

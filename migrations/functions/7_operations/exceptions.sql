@@ -324,24 +324,6 @@ language sql stable security invoker as $$
   from holdfast.exception_documents(p_tenant, array[p_exception]) d
 $$;
 
--- {"days","limit"}, for the worker: deletes body and command of up to `limit` exceptions that ended so many days ago, and returns how
--- many. What remains says that there was one, why, and how it ended.
-create or replace function holdfast.delete_ended_bodies(p_call jsonb) returns bigint
-language plpgsql volatile security invoker as $$
-declare
-  v_days constant int := p_call ->> 'days';
-  v_limit constant bigint := p_call ->> 'limit';
-  v_deleted bigint;
-begin
-  update public.inbox_exception e set body = '', command = null, body_deleted_at = now()
-  where e.id = any (array(
-    select x.id from public.inbox_exception x
-    where x.resolved_at < now() - make_interval(days => v_days) and x.body_deleted_at is null
-    order by x.resolved_at limit v_limit for no key update skip locked));
-  get diagnostics v_deleted = row_count;
-  return v_deleted;
-end $$;
-
 -- {"tenantId","id","actor","note"}: closes a shortfall. Units that are owed stay so until ATS covers them (book_owed).
 create or replace function holdfast.settle_shortfall(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$

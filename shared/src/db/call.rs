@@ -28,6 +28,18 @@ impl Statement {
         self
     }
 
+    /// Replaces a text of the argument; what is absent or null stays so.
+    pub(crate) fn replace<E>(
+        mut self,
+        name: &str,
+        by: impl FnOnce(&str) -> Result<String, E>,
+    ) -> Result<Self, E> {
+        if let Some(text) = self.argument[name].as_str() {
+            self.argument[name] = by(text)?.into();
+        }
+        Ok(self)
+    }
+
     /// The text to send; untrusted values are in it as hex digits only.
     pub fn sql(&self) -> String {
         format!("select * from {}({})", self.function, json_literal(&self.argument))

@@ -12,7 +12,8 @@ struct Facts {
     order_number: String,
     customer_name: String,
     customer_po: Option<String>,
-    allocated: Allocated,
+    /// One per SKU, in the order of their events.
+    allocations: Vec<Allocated>,
     lines: Vec<Line>,
 }
 
@@ -32,6 +33,13 @@ struct Line {
     qty: i64,
     qty_allocated: i64,
     qty_shipped: i64,
+}
+
+impl Allocated {
+    fn sentence(&self) -> String {
+        let Self { qty, code, style_name, ats_after } = self;
+        format!("{qty} × {code} ({style_name}), {ats_after} left available to sell")
+    }
 }
 
 impl Line {
@@ -57,15 +65,10 @@ pub struct Mail {
 pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
     let facts: Facts = serde_json::from_str(facts)?;
     let po = facts.customer_po.as_ref().map(|po| format!(", PO {po}")).unwrap_or_default();
-    let allocated = format!(
-        "{} × {} ({}) allocated to order {} of {}{po}.",
-        facts.allocated.qty,
-        facts.allocated.code,
-        facts.allocated.style_name,
-        facts.order_number,
-        facts.customer_name
-    );
-    let left = format!("{} left available to sell.", facts.allocated.ats_after);
+    let heading = format!("Allocated to order {} of {}{po}:", facts.order_number, facts.customer_name);
+    let allocated: Vec<String> = facts.allocations.iter().map(Allocated::sentence).collect();
+    let text_allocated: String = allocated.iter().map(|line| format!("  {line}\n")).collect();
+    let html_allocated: String = allocated.iter().map(|line| format!("<li>{}</li>", escaped(line))).collect();
     let open: i64 = facts.lines.iter().map(Line::open).sum();
     let summary = match open {
         0 => "The order is complete: nothing is left to allocate.".to_owned(),
@@ -87,19 +90,27 @@ pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
     };
     Ok(Mail {
         subject: one_line(&format!(
-            "Allocated: {} × {} for order {}",
-            facts.allocated.qty, facts.allocated.code, facts.order_number
+            "Allocated: {} for order {}",
+            what(&facts.allocations),
+            facts.order_number
         )),
-        text: format!("Hello {},\n\n{allocated}\n{left}\n\n{summary}\n{text_lines}", facts.to_name),
+        text: format!("Hello {},\n\n{heading}\n{text_allocated}\n{summary}\n{text_lines}", facts.to_name),
         html: format!(
-            "<!doctype html><meta charset=\"utf-8\"><p>Hello {},</p><p>{}<br>{}</p><p>{}</p>{table}",
+            "<!doctype html><meta charset=\"utf-8\"><p>Hello {},</p><p>{}</p><ul>{html_allocated}</ul><p>{}</p>{table}",
             escaped(&facts.to_name),
-            escaped(&allocated),
-            escaped(&left),
+            escaped(&heading),
             escaped(&summary)
         ),
         to: facts.to,
     })
+}
+
+/// What was allocated, for the subject.
+fn what(allocations: &[Allocated]) -> String {
+    match allocations {
+        [one] => format!("{} × {}", one.qty, one.code),
+        all => format!("{} units of {} SKUs", all.iter().map(|one| one.qty).sum::<i64>(), all.len()),
+    }
 }
 
 /// Keeps a line break in an order's number from adding a mail header.
@@ -116,9 +127,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_mail_names_all_that_an_allocation_promised() {
+        let facts = r#"{"to":"a@b.test","toName":"Ann","orderNumber":"SO-1","customerName":"A","customerPo":null,"allocations":[
+            {"code":"S","styleName":"<Parka>","qty":3,"atsAfter":2},{"code":"M","styleName":"Vest","qty":4,"atsAfter":0}],"lines":[]}"#;
+        let mail = confirmation(facts).expect("facts");
+        assert_eq!(mail.subject, "Allocated: 7 units of 2 SKUs for order SO-1");
+        for part in ["3 × S (<Parka>), 2 left", "4 × M (Vest), 0 left", "The order is complete"] {
+            assert!(mail.text.contains(part), "{part}: {}", mail.text);
+        }
+        assert!(
+            mail.html.contains("<li>3 × S (&lt;Parka&gt;), 2 left available to sell</li><li>4 × M"),
+            "{}",
+            mail.html
+        );
+    }
+
+    #[test]
     fn it_names_what_was_allocated_and_what_is_left_and_nothing_breaks_out_of_it() {
         let facts = r#"{"to":"ann@tenant.test","toName":"Ann <b>","orderNumber":"SO-1\r\nBcc: x","customerName":"A & B",
-            "customerPo":"PO-7","allocated":{"code":"PARKA-S","styleName":"Parka","qty":3,"atsAfter":2},"lines":[
+            "customerPo":"PO-7","allocations":[{"code":"PARKA-S","styleName":"Parka","qty":3,"atsAfter":2}],"lines":[
             {"code":"PARKA-S","qty":6,"qtyAllocated":3,"qtyShipped":1},{"code":"PARKA-M","qty":2,"qtyAllocated":2,"qtyShipped":0}]}"#;
         let mail = confirmation(facts).expect("facts");
         assert_eq!(mail.to, "ann@tenant.test");

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::db::call::Statement;
 use crate::db::connection::Db;
 use crate::db::error::DbError;
+use crate::runtime::sealed::{Sealer, destination_place};
 
 /// The terms of a lease.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +86,7 @@ pub struct Claimed {
     pub payload: String,
     /// Address of a webhook or shop; empty or `mailto:` and the sender for mail.
     pub url: String,
-    /// Live signing secrets, newest first; a shop's access token.
+    /// Live signing secrets, newest first; a shop's access token. Sealed until [`Claimed::open_secrets`].
     pub secrets: Vec<String>,
     /// The shop's location; `None`: its primary one.
     pub location_id: Option<String>,
@@ -117,6 +118,25 @@ impl Claimed {
             token,
             oldest_due_secs,
         })
+    }
+}
+
+impl Claimed {
+    /// Opens what signs or lets in. What cannot be opened is left out, so that nothing goes out unsigned: the attempt fails, and
+    /// is made again once the relay has its key.
+    pub fn open_secrets(&mut self, sealer: Option<&Sealer>) {
+        let Some(sealer) = sealer else { return };
+        let place = destination_place(self.destination_id);
+        self.secrets.retain_mut(|secret| match sealer.open(&place, secret) {
+            Ok(opened) => {
+                *secret = opened;
+                true
+            }
+            Err(error) => {
+                tracing::error!(destination = %self.destination_id, %error, "a secret is left out");
+                false
+            }
+        });
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::db::error::{DbError, is_unavailable};
 use crate::http::json::BodyError;
+use crate::runtime::sealed::NotOpened;
 
 /// An RFC 9457 problem document.
 #[derive(Debug, Clone)]
@@ -237,5 +238,12 @@ impl From<DbError> for Problem {
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
         DbError::from(error).into()
+    }
+}
+
+impl From<NotOpened> for Problem {
+    fn from(error: NotOpened) -> Self {
+        tracing::error!(%error, "unexpected failure");
+        Self::internal()
     }
 }

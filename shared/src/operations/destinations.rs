@@ -1,7 +1,7 @@
 //! Destinations: which subscriber gets which events, at which address.
 //!
-//! Promises: an address is saved only where [`Guard`] admits it. A secret is generated here; only the one route that reads
-//! secrets returns it, and neither a recorded answer nor the audit log contains it.
+//! Promises: an address is saved only where [`Guard`] admits it. A secret is generated here and sealed here; only the one route
+//! that reads secrets returns it, and neither a recorded answer nor the audit log contains it.
 //! Relies on: `migrations/functions/7_operations/destinations.sql`; [`crate::idempotency::once::once`] around each change.
 
 use std::ops::RangeInclusive;
@@ -12,11 +12,13 @@ use uuid::Uuid;
 
 use crate::db::call::Statement;
 use crate::delivery::address::{Guard, URL_MAX_CHARS};
+use crate::http::event::Answer;
 use crate::http::fields::{Fields, uuid};
 use crate::http::json::BodyError;
 use crate::http::problem::Problem;
 use crate::http::query::{Parameters, Query};
 use crate::idempotency::endpoint::Parsed;
+use crate::runtime::sealed::{NotOpened, Sealer, destination_place};
 
 /// Event types that a destination may subscribe to; `*` stands for all.
 pub const EVENT_TYPES: [&str; 20] = [
@@ -284,7 +286,28 @@ pub fn list(query: &[(String, String)]) -> Result<Query, Problem> {
     parameters.finish(Query::list("destination", &page, json!({})))
 }
 
-/// The live secrets of one destination: 200; 404.
+/// The live secrets of one destination: 200; 404. [`opened`] makes its answer readable.
 pub fn secrets(id: Uuid) -> Query {
     Query::new("holdfast.destination_secrets", json!({"id": id}))
+}
+
+/// Seals the secret of a creation, a change or a rotation of this destination: the database never sees it as it is.
+pub fn sealed(sealer: &Sealer, id: Uuid, statement: Statement) -> Result<Statement, Problem> {
+    statement.replace("secret", |secret| Ok(sealer.seal(&destination_place(id), secret)?))
+}
+
+/// Opens the secrets in an answer of [`secrets`].
+pub fn opened(sealer: &Sealer, id: Uuid, mut answer: Answer) -> Result<Answer, Problem> {
+    let place = destination_place(id);
+    let mut document: Value = serde_json::from_slice(&answer.body).map_err(|_| NotOpened::Broken)?;
+    let open = |holder: &mut Value| -> Result<(), Problem> {
+        if let Some(stored) = holder["secret"].as_str() {
+            holder["secret"] = sealer.open(&place, stored)?.into();
+        }
+        Ok(())
+    };
+    open(&mut document)?;
+    document["secrets"].as_array_mut().into_iter().flatten().try_for_each(open)?;
+    answer.body = document.to_string().into_bytes();
+    Ok(answer)
 }

@@ -8,5 +8,6 @@ pub mod config;
 pub mod environment;
 pub mod metrics;
 pub mod request_log;
+pub mod sealed;
 pub mod secret;
 pub mod telemetry;

@@ -24,6 +24,7 @@ use crate::http::problem::Problem;
 use crate::http::route::{Route, dispatch};
 use crate::runtime::config::{ConfigError, DatabaseConfig};
 use crate::runtime::request_log;
+use crate::runtime::sealed::{Sealer, shop_place, threepl_place};
 use crate::webhooks::reading::{MAX_TEXT, Reading, is_storable};
 use crate::webhooks::signature::Secrets;
 use crate::webhooks::{shopify, stripe, threepl};
@@ -80,14 +81,32 @@ impl Receiver {
     }
 
     /// The signing secrets of a 3PL account; empty for an unknown account.
-    pub async fn threepl_secrets(&self, account: &str) -> Result<Secrets, Problem> {
-        // No text in PostgreSQL holds U+0000, so there is no such account.
-        if account.contains('\0') {
-            return Ok(Secrets::base64(""));
+    pub async fn threepl_secrets(&self, sealer: &Sealer, account: &str) -> Result<Secrets, Problem> {
+        let statement = Statement::new("holdfast.threepl_secrets", json!({"account": account}));
+        let secrets = self.secrets(sealer, &threepl_place(account), account, &statement).await?;
+        Ok(Secrets::base64(&secrets.join(" ")))
+    }
+
+    /// The signing secrets of a shop that has its own; `None` where it has none, or is not known.
+    pub async fn shop_secrets(&self, sealer: &Sealer, domain: &str) -> Result<Option<Secrets>, Problem> {
+        let statement = Statement::new("holdfast.shop_secrets", json!({"domain": domain}));
+        let secrets = self.secrets(sealer, &shop_place(domain), domain, &statement).await?;
+        Ok((!secrets.is_empty()).then(|| Secrets::plain(&secrets.join(" "))))
+    }
+
+    async fn secrets(
+        &self,
+        sealer: &Sealer,
+        place: &str,
+        sender: &str,
+        statement: &Statement,
+    ) -> Result<Vec<String>, Problem> {
+        // No text in PostgreSQL holds U+0000, so there is no such sender.
+        if sender.contains('\0') {
+            return Ok(Vec::new());
         }
-        let statement = Statement::new("holdfast.threepl_secret", json!({"account": account}));
-        let secret: Option<String> = self.db.call_one(&statement).await?.try_get("threepl_secret")?;
-        Ok(Secrets::base64(secret.as_deref().unwrap_or_default()))
+        let rows = self.db.call(statement).await?;
+        rows.iter().map(|row| Ok(sealer.open(place, row.try_get("secret")?)?)).collect()
     }
 
     /// Processes a delivery in one message and one commit: 200 as [`received`]; 503, 500 of the database.

@@ -8,6 +8,7 @@ mod key_vectors;
 mod ledgers;
 mod migrations;
 mod row_security;
+mod server_log;
 mod silence;
 mod statements;
 mod webhook_faults;

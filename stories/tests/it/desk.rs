@@ -1,6 +1,7 @@
 //! One tenant as its people, its warehouse and its books see it: every function behind one door.
 
 use serde_json::{Value, json};
+use shared::delivery::address::Guard;
 use shared::idempotency::endpoint::Endpoint;
 use shared::webhooks::inbox::Receiver;
 use sqlx::AssertSqlSafe;
@@ -48,7 +49,10 @@ impl Desk {
             ))
             .await;
         let sandbox = shop.db.endpoint();
-        let warehouse = threepl_webhook::Webhook { receiver: Receiver::new(&shop.db.app_config()).unwrap() };
+        let warehouse = threepl_webhook::Webhook {
+            receiver: Receiver::new(&shop.db.app_config()).unwrap(),
+            sealer: testing::sealer(),
+        };
         Self { shop, sandbox, warehouse }
     }
 
@@ -118,25 +122,39 @@ impl Desk {
     }
 
     pub async fn ship_order(&self, order: Uuid, lines: &[(usize, i64)]) {
-        let id = fresh_key();
         let lines: Vec<Value> = lines
             .iter()
             .enumerate()
             .map(|(n, (sku, qty))| json!({"lineId": n.to_string(), "sku": format!("SKU-{:04}", sku + 1), "qty": qty}))
             .collect();
-        let body = json!({"type": "order.shipped", "orderId": order, "shipmentId": id,
-            "lines": lines});
+        let id = fresh_key();
+        let body = json!({"type": "order.shipped", "orderId": order, "shipmentId": id, "lines": lines});
+        let reply = self.tell(&id, &body).await;
+        assert_eq!((reply.status, reply.json()), (200, json!({"received": true})));
+    }
+
+    /// What the 3PL tells, under this event id.
+    pub async fn tell(&self, id: &str, body: &Value) -> Reply {
         let body = body.to_string();
         let now = jiff::Timestamp::now().as_second();
         let signature =
-            standardwebhooks::Webhook::new(SECRET).unwrap().sign(&id, now, body.as_bytes()).unwrap();
+            standardwebhooks::Webhook::new(SECRET).unwrap().sign(id, now, body.as_bytes()).unwrap();
         let event = Event::post(&format!("/webhooks/3pl/{ACCOUNT}"))
-            .header("webhook-id", &id)
+            .header("webhook-id", id)
             .header("webhook-timestamp", &now.to_string())
             .header("webhook-signature", &signature)
             .body(body.as_bytes());
-        let reply = Reply::from(threepl_webhook::handle(&self.warehouse, event.request()).await);
-        assert_eq!((reply.status, reply.json()), (200, json!({"received": true})));
+        Reply::from(threepl_webhook::handle(&self.warehouse, event.request()).await)
+    }
+
+    /// A sandbox of the console.
+    pub fn console(shop: &Shop) -> console::Console {
+        console::Console {
+            endpoint: shop.db.endpoint(),
+            guard: Guard::default(),
+            page: Default::default(),
+            sealer: testing::sealer(),
+        }
     }
 
     /// The customer's exposure as `GET` tells it.

@@ -21,6 +21,7 @@ mod partial_model;
 mod preconditions;
 mod promise_model;
 mod tenant_row;
+mod warehouse;
 mod wire;
 
 use shared::idempotency::endpoint::Endpoint;

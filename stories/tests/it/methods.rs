@@ -75,12 +75,17 @@ async fn a_wrong_method_is_405_with_the_right_ones() {
     refuses_other_methods(&endpoint, query::ROUTES, query::handle).await;
     refuses_other_methods(&endpoint, release::ROUTES, release::handle).await;
     refuses_other_methods(&endpoint, style_save::ROUTES, style_save::handle).await;
-    let console =
-        console::Console { endpoint, guard: Guard::allowing("127.0.0.1").unwrap(), page: Default::default() };
+    let console = console::Console {
+        endpoint,
+        guard: Guard::allowing("127.0.0.1").unwrap(),
+        page: Default::default(),
+        sealer: testing::sealer(),
+    };
     refuses_other_methods(&console, console::ROUTES, console::handle).await;
 
     let secrets = || "secret".into();
-    let shopify = shopify_webhook::Webhook { receiver: receiver(), secrets: secrets() };
+    let shopify =
+        shopify_webhook::Webhook { receiver: receiver(), secrets: secrets(), sealer: testing::sealer() };
     refuses_other_methods(&shopify, shopify_webhook::ROUTES, shopify_webhook::handle).await;
     let stripe = stripe_webhook::Webhook {
         receiver: receiver(),
@@ -88,6 +93,6 @@ async fn a_wrong_method_is_405_with_the_right_ones() {
         livemode: stripe_webhook::Livemode::Any,
     };
     refuses_other_methods(&stripe, stripe_webhook::ROUTES, stripe_webhook::handle).await;
-    let threepl = threepl_webhook::Webhook { receiver: receiver() };
+    let threepl = threepl_webhook::Webhook { receiver: receiver(), sealer: testing::sealer() };
     refuses_other_methods(&threepl, threepl_webhook::ROUTES, threepl_webhook::handle).await;
 }

@@ -75,7 +75,12 @@ async fn where_nothing_has_a_version_if_match_is_412_and_the_key_stays_unused() 
     assert_eq!(shop.db.count("idempotency_key").await, 0);
     assert_eq!(answer(&sandbox, &create, "orders").await.status, 201);
 
-    let console = console::Console { endpoint: sandbox, guard: Guard::default(), page: Default::default() };
+    let console = console::Console {
+        endpoint: sandbox,
+        guard: Guard::default(),
+        page: Default::default(),
+        sealer: testing::sealer(),
+    };
     let body = json!({"name": "d", "kind": "webhook", "url": "https://example.com/", "eventTypes": ["*"]});
     let admin = Event::post("/admin/destinations").bearer(&shop.tenant.token()).key("k2").json(&body);
     let reply = Reply::from(console::handle(&console, admin.header("If-Match", "\"1\"").request()).await);

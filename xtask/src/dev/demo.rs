@@ -6,7 +6,8 @@ use sqlx::{Connection, PgConnection};
 use super::state::State;
 use crate::partner::{inventory, webhook_url};
 use holdfast::master_data::{self, Orders, Style, User};
-use holdfast::secrets;
+use holdfast::secrets::{self, Keys};
+use sealed::{destination_place, threepl_place};
 
 pub const SCARCE_CODE: &str = "HARBOR-NVY-M";
 pub const PLENTIFUL_CODE: &str = "HARBOR-NVY-L";
@@ -97,10 +98,12 @@ async fn insert(conn: &mut PgConnection, state: &State, partner_url: &str) -> Re
     };
     master_data::add_orders(conn, tenant, &orders).await?;
     let url = webhook_url(partner_url, demo.destination);
-    master_data::add_webhook_destination(conn, tenant, demo.destination, &url, &demo.destination_secret)
-        .await?;
+    let keys = Keys::read(Some(&state.secrets_keys))?;
+    let secret = keys.at_rest(&destination_place(demo.destination), &demo.destination_secret)?;
+    master_data::add_webhook_destination(conn, tenant, demo.destination, &url, &secret).await?;
     master_data::add_shop(conn, tenant, &demo.shop_domain).await?;
-    master_data::add_threepl_account(conn, tenant, &demo.threepl_account, &demo.threepl_secret).await?;
+    let secret = keys.at_rest(&threepl_place(&demo.threepl_account), &demo.threepl_secret)?;
+    master_data::add_threepl_account(conn, tenant, &demo.threepl_account, &secret).await?;
     let scopes = ["orders:write".to_owned(), "orders:read".to_owned()];
     let key = &state.partner_api_key;
     master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI", key, &scopes, None).await?;

@@ -103,7 +103,7 @@ impl Stack {
         let owner_url = ports.database_url("postgres", &state.owner_password);
         let mut conn = PgConnection::connect(&owner_url).await?;
         demo::load(&mut conn, &state, &ports.partner_url()).await?;
-        let _partner = partner::serve(ports::local(ports.partner), &owner_url).await?;
+        let _partner = partner::serve(ports::local(ports.partner), &owner_url, state.sealer()?).await?;
 
         let step = Step::begin(format!("starting the functions at {}", ports.http_url()));
         let environment = dev_env::render(&functions_environment(&state, &ports));
@@ -204,6 +204,7 @@ fn common_environment(state: &State, ports: &Ports) -> Vec<(&'static str, String
         ("STRIPE_WEBHOOK_SECRET", state.stripe_secret.clone()),
         ("STRIPE_LIVEMODE", "any".into()),
         ("SHOPIFY_WEBHOOK_SECRET", state.shopify_secret.clone()),
+        ("SECRETS_KEYS", state.secrets_keys.clone()),
     ]
 }
 

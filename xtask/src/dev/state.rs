@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use holdfast::secrets;
+use sealed::Sealer;
 use xtask::tokens::TokenIssuer;
 use xtask::workspace::{Workspace, write_private};
 
@@ -23,6 +24,9 @@ pub struct State {
     pub stripe_secret: String,
     pub shopify_secret: String,
     pub partner_api_key: String,
+    /// Seals stored secrets. Absent in a state from before there were any.
+    #[serde(default)]
+    pub secrets_keys: String,
     pub demo: Demo,
 }
 
@@ -64,7 +68,14 @@ impl State {
             write_private(&path, &serde_json::to_string_pretty(&state)?)?;
             return Ok(state);
         }
-        let read = || -> Result<Self> { Ok(serde_json::from_str(&std::fs::read_to_string(&path)?)?) };
+        let read = || -> Result<Self> {
+            let mut state: Self = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
+            if state.secrets_keys.is_empty() {
+                state.secrets_keys = secrets::Keys::new_key("dev");
+                write_private(&path, &serde_json::to_string_pretty(&state)?)?;
+            }
+            Ok(state)
+        };
         read().or_else(|error| {
             bail!(
                 "{} holds the passwords of the database beside it and cannot be read ({error}): `cargo xtask dev --fresh` \
@@ -84,6 +95,7 @@ impl State {
             stripe_secret: format!("whsec_{}", secrets::random_hex()),
             shopify_secret: secrets::random_hex(),
             partner_api_key: secrets::api_key(),
+            secrets_keys: secrets::Keys::new_key("dev"),
             demo: Demo {
                 tenant: id(),
                 user1: id(),
@@ -103,6 +115,11 @@ impl State {
                 threepl_secret: secrets::webhook_secret(),
             },
         }
+    }
+
+    /// Opens and seals stored secrets, as the functions do.
+    pub fn sealer(&self) -> Result<Sealer> {
+        Sealer::read(&self.secrets_keys).map_err(|why| anyhow!("the state's secretsKeys {why}"))
     }
 
     pub fn token_issuer(&self) -> TokenIssuer {

@@ -83,7 +83,7 @@ async fn an_event_a_push_and_a_mail_arrive_and_are_shown() {
     let tenant = db.seed(Seed::default()).await;
     let port = xtask::ports::any_free().unwrap();
     let url = format!("http://127.0.0.1:{port}");
-    let _serving = serve(xtask::ports::local(port), &db.owner_url).await.unwrap();
+    let _serving = serve(xtask::ports::local(port), &db.owner_url, testing::sealer()).await.unwrap();
     let ids = add_destinations(&db, &tenant, &url).await;
     let (order, sku) = (tenant.orders[0], tenant.skus[0]);
     db.execute(format!(

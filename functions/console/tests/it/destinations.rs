@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms, Rearranged};
+use shared::runtime::sealed::destination_place;
 use testing::Seed;
 use uuid::Uuid;
 
@@ -13,6 +14,19 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn webhook(url: &str) -> Value {
     json!({"name": "EDI \"gateway\"", "kind": "webhook", "url": url, "eventTypes": ["order.saved", "*"]})
+}
+
+/// The secrets of a destination, newest first, as the console's key opens them; in the database none stands as it is.
+async fn stored(desk: &Desk, id: &str) -> Vec<String> {
+    let secrets: Vec<String> = sqlx::query_scalar(
+        "select secret from destination_secret where destination_id = $1::uuid order by created_at desc",
+    )
+    .bind(id)
+    .fetch_all(&mut desk.shop.db.owner().await)
+    .await
+    .unwrap();
+    assert!(secrets.iter().all(|secret| secret.starts_with("sealed:test:")), "{secrets:?}");
+    secrets.iter().map(|secret| testing::sealer().open(&destination_place(id), secret).unwrap()).collect()
 }
 
 #[tokio::test]
@@ -39,6 +53,26 @@ async fn a_destination_is_created_listed_and_gets_events_and_no_answer_tells_its
 
     let secret = desk.read(&format!("/admin/destinations/{id}/secret")).await;
     let told = secret["secret"].as_str().unwrap();
+    assert_eq!(stored(&desk, id).await, [told]);
+    assert_eq!(desk.post(&format!("/admin/destinations/{id}/rotate"), &json!({})).await.status, 200);
+    let rotated = desk.read(&format!("/admin/destinations/{id}/secret")).await;
+    assert_eq!(json!(stored(&desk, id).await), json!([rotated["secret"], told]));
+    assert_eq!(rotated["secrets"][1]["secret"], told);
+    // One that was stored before there were keys is told as it stands; what was sealed elsewhere opens nowhere.
+    let other = testing::sealer().seal("destination of another", "whsec_x").unwrap();
+    desk.shop
+        .db
+        .execute(format!(
+            "update destination_secret set secret = 'whsec_plain' where destination_id = '{plain}'"
+        ))
+        .await;
+    assert_eq!(desk.read(&format!("/admin/destinations/{plain}/secret")).await["secret"], "whsec_plain");
+    desk.shop
+        .db
+        .execute(format!("update destination_secret set secret = '{other}' where destination_id = '{plain}'"))
+        .await;
+    let unreadable = desk.get(&format!("/admin/destinations/{plain}/secret")).await;
+    assert_eq!((unreadable.status, unreadable.error().as_deref()), (500, Some("internal")));
     assert!(told.starts_with("whsec_") && told.len() > 40);
     assert_eq!(secret["secrets"][0]["secret"], secret["secret"]);
     assert!(!String::from_utf8_lossy(&created.body).contains("whsec_"));
@@ -246,7 +280,7 @@ async fn a_shop_keeps_its_token_to_itself_and_signs_nothing() {
     let everything = [created.json(), desk.read("/admin/destinations").await];
     assert!(!json!(everything).to_string().contains("shpat_"));
     assert_eq!(desk.shop.db.count("outbox_audit where details::text like '%shpat_%'").await, 0);
-    assert_eq!(desk.shop.db.count("destination_secret where secret = 'shpat_1234'").await, 1);
+    assert_eq!(stored(&desk, &id).await, ["shpat_1234"]);
     let path = format!("/admin/destinations/{id}");
     assert_eq!(desk.get(&format!("{path}/secret")).await.status, 404);
     assert_eq!(
@@ -258,7 +292,7 @@ async fn a_shop_keeps_its_token_to_itself_and_signs_nothing() {
         Some("destination_kind")
     );
     assert_eq!(desk.patch(&path, &json!({"accessToken": "shpat_5678"})).await.status, 200);
-    assert_eq!(desk.shop.db.count("destination_secret where secret = 'shpat_5678'").await, 1);
+    assert_eq!(stored(&desk, &id).await, ["shpat_5678"]);
     let mut ordered = body.clone();
     ordered["ordered"] = json!(true);
     assert_eq!(desk.post("/admin/destinations", &ordered).await.json()["errors"][0]["path"], "/ordered");

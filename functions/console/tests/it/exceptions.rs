@@ -277,10 +277,10 @@ async fn bodies_are_deleted_some_time_after_their_end_and_not_before() {
     let worker = desk.shop.db.worker();
     let delete = async |limit: i64| {
         let call = shared::db::call::Statement::new(
-            "holdfast.delete_ended_bodies",
-            json!({"days": 90, "limit": limit}),
+            "holdfast.reap",
+            json!({"table": "inbox_exception", "age": 90, "limit": limit}),
         );
-        sqlx::Row::try_get::<i64, _>(&worker.call_one(&call).await.unwrap(), "delete_ended_bodies").unwrap()
+        sqlx::Row::try_get::<i64, _>(&worker.call_one(&call).await.unwrap(), "reap").unwrap()
     };
     assert_eq!((delete(1).await, delete(10).await, delete(10).await), (1, 1, 0));
     let left =

@@ -30,6 +30,7 @@ impl Desk {
             endpoint: shop.db.endpoint(),
             guard: Guard::allowing("127.0.0.1").unwrap(),
             page: Default::default(),
+            sealer: testing::sealer(),
         };
         Self { shop, console }
     }

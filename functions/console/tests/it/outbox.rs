@@ -266,6 +266,7 @@ async fn two_clicks_at_once_are_one_cycle() {
                 endpoint,
                 guard: shared::delivery::address::Guard::default(),
                 page: Default::default(),
+                sealer: testing::sealer(),
             };
             console::handle(&console, event.request()).await.status().as_u16()
         }

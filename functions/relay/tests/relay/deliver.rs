@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use relay::Limits;
+use shared::runtime::sealed::{Sealer, destination_place};
 use sqlx::Connection;
 use standardwebhooks::Webhook;
 use testing::{Seed, TestDb};
@@ -192,4 +193,32 @@ async fn near_its_deadline_it_claims_nothing_that_it_could_not_settle() {
     assert!(rows(&db).await.iter().all(|row| !row.leased));
     let nothing = relay.run_once(Duration::ZERO, Instant::now() + limits.attempt).await.unwrap();
     assert_eq!(nothing.claimed, 0);
+}
+
+#[tokio::test]
+async fn a_sealed_secret_signs_where_the_relay_has_its_key_and_nothing_goes_out_unsigned_elsewhere() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let partner = Partner::content().await;
+    let destination = db.destination(&tenant, &partner.url, &["*"]).await;
+    let sealed = testing::sealer().seal(&destination_place(destination.id), &destination.secret).unwrap();
+    db.execute(format!("update destination_secret set secret = '{sealed}'")).await;
+    db.emit(&tenant, 1).await;
+    let mut relay = relay(&db);
+    let other_key = "other:HxAdHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";
+    for sealer in [None, Some(Sealer::read(other_key).unwrap())] {
+        relay.sealer = sealer;
+        assert_eq!(drain(&relay).await.failed, 1);
+        assert!(partner.received().is_empty());
+        let told: String = sqlx::query_scalar("select last_error from outbox")
+            .fetch_one(&mut db.owner().await)
+            .await
+            .unwrap();
+        assert!(told.contains("secret") && !told.contains("sealed:"), "{told}");
+        db.execute("update outbox set next_attempt_at = now()").await;
+    }
+    relay.sealer = Some(testing::sealer());
+    assert_eq!(drain(&relay).await.delivered, 1);
+    let received = &partner.received()[0];
+    Webhook::new(&destination.secret).unwrap().verify(&received.body, &received.headers).unwrap();
 }

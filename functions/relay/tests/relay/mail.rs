@@ -64,6 +64,48 @@ async fn the_account_manager_is_told_what_was_allocated_and_what_is_left() {
 }
 
 #[tokio::test]
+async fn one_mail_confirms_all_that_an_allocation_promised() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { skus: 3, ..Seed::default() }).await;
+    let ses = Partner::start(|_| async { Json(json!({"MessageId": "1"})) }).await;
+    mail_destination(&db, &tenant, "mailto:orders@brand.example").await;
+    let skus: Vec<String> = tenant.skus.iter().map(|sku| format!("'{sku}'")).collect();
+    let order = tenant.orders[0];
+    for entries in [&skus[..], &skus[..2]] {
+        let (skus, qtys) = (entries.join(","), vec!["2"; entries.len()].join(","));
+        db.execute(format!(
+            "begin; select from sku_position order by sku_id for no key update;
+             select holdfast.move('{}', '{order}', (select customer_id from wholesale_order where id = '{order}'),
+               array[{skus}]::uuid[], array[{qtys}]::bigint[], 'allocate', 'test'); commit",
+            tenant.id
+        ))
+        .await;
+    }
+    let mut relay = relay(&db);
+    relay.mailer = Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), None));
+    // The first of its events fails and is tried again; the others have no mail of their own meanwhile.
+    ses.answer(|_| async { (503.to_status(), Json(json!({"message": "later"}))) });
+    let failed = drain(&relay).await;
+    assert_eq!((failed.failed, failed.delivered), (2, 3 + 5));
+    ses.answer(|_| async { (200.to_status(), Json(json!({"MessageId": "1"}))) });
+    db.execute("update outbox set next_attempt_at = now()").await;
+    assert_eq!(drain(&relay).await.delivered, 2);
+    let received = ses.received();
+    let mails: Vec<Value> = received[received.len() - 2..]
+        .iter()
+        .map(|mail| serde_json::from_slice(&mail.body).unwrap())
+        .collect();
+    let mut subjects: Vec<_> =
+        mails.iter().map(|mail| mail["Content"]["Simple"]["Subject"]["Data"].as_str().unwrap()).collect();
+    subjects.sort_unstable();
+    assert_eq!(
+        subjects,
+        ["Allocated: 4 units of 2 SKUs for order SO-1", "Allocated: 6 units of 3 SKUs for order SO-1"]
+    );
+    assert_eq!(drain(&relay).await.claimed, 0);
+}
+
+#[tokio::test]
 async fn a_mail_that_cannot_be_sent_waits_and_one_that_is_refused_for_good_is_a_dead_letter() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;

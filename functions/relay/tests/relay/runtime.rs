@@ -82,6 +82,7 @@ impl Process {
             .env("AWS_LAMBDA_LOG_STREAM_NAME", "log")
             .env("AWS_LAMBDA_LOG_GROUP_NAME", "log")
             .env("WORKER_DATABASE_URL", &db.worker_url)
+            .env("SECRETS_KEYS", testing::SECRETS_KEYS)
             .env("DESTINATION_ALLOW", "127.0.0.1")
             .stdout(Stdio::piped())
             .spawn()

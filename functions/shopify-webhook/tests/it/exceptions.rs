@@ -16,7 +16,12 @@ async fn id_of(shop: &Shop, event_id: &str) -> Uuid {
 
 /// At the console, as the tenant's first user.
 async fn ask_the_console(shop: &Shop, event: Event) -> Reply {
-    let console = Console { endpoint: shop.db.endpoint(), guard: Guard::default(), page: Default::default() };
+    let console = Console {
+        endpoint: shop.db.endpoint(),
+        guard: Guard::default(),
+        page: Default::default(),
+        sealer: testing::sealer(),
+    };
     Reply::from(console::handle(&console, event.bearer(&shop.tenant.token()).request()).await)
 }
 

@@ -28,7 +28,11 @@ const SECRET: &str = "client_secret_of_the_tests";
 const DOMAIN: &str = "alder.myshopify.com";
 
 fn webhook(shop: &Shop) -> Webhook {
-    Webhook { receiver: Receiver::new(&shop.db.app_config()).unwrap(), secrets: SECRET.into() }
+    Webhook {
+        receiver: Receiver::new(&shop.db.app_config()).unwrap(),
+        secrets: SECRET.into(),
+        sealer: testing::sealer(),
+    }
 }
 
 async fn open(seed: Seed) -> (Shop, Webhook) {

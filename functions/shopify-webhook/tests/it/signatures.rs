@@ -77,3 +77,52 @@ async fn without_a_signature_that_holds_nothing_is_stored() {
     assert_eq!(send(&webhook, &Event::get("/webhooks/shopify")).await.status, 405);
     assert_eq!(send(&webhook, &Event::post("/webhooks")).await.status, 404);
 }
+
+#[tokio::test]
+async fn a_shop_with_a_secret_of_its_own_is_proved_by_that_one_only() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let tenant = shop.tenant.id;
+    let sealed = |secret: &str| testing::sealer().seal(&format!("shop {DOMAIN}"), secret).unwrap();
+    let set = |columns: String| format!("update shopify_shop set {columns} where domain = '{DOMAIN}'");
+    shop.db
+        .execute(format!(
+            "insert into shopify_shop (domain, tenant_id) values ('birch.myshopify.com', '{tenant}')"
+        ))
+        .await;
+    shop.db.execute(set(format!("secret = '{}'", sealed("own_secret_of_alder")))).await;
+    let mut id = 0;
+    let mut status = async |domain: &str, secret: &str| {
+        id += 1;
+        let body = order(id, &[(id, 0, 1)]).to_string();
+        let event = Event::post("/webhooks/shopify")
+            .header("X-Shopify-Shop-Domain", domain)
+            .header("X-Shopify-Webhook-Id", &id.to_string())
+            .header("X-Shopify-Topic", "orders/create")
+            .header("X-Shopify-Hmac-Sha256", &sign(secret, body.as_bytes()))
+            .body(body.as_bytes());
+        send(&webhook, &event).await.status
+    };
+    assert_eq!(status(DOMAIN, SECRET).await, 401, "the app's secret speaks for other shops");
+    assert_eq!(status(DOMAIN, "own_secret_of_alder").await, 200);
+    assert_eq!(status("Alder.MyShopify.com", "own_secret_of_alder").await, 200, "in any case");
+    assert_eq!(status("birch.myshopify.com", SECRET).await, 200);
+    assert_eq!(status("birch.myshopify.com", "own_secret_of_alder").await, 401, "and that one for no other");
+    assert_eq!(status("nobody.myshopify.com", SECRET).await, 200, "an unknown shop is one of the app's");
+    // Rotated, then removed.
+    let rotated = format!(
+        "previous_secret = secret, previous_retires_at = now() + interval '1 h', secret = '{}'",
+        sealed("second_of_alder")
+    );
+    shop.db.execute(set(rotated)).await;
+    assert_eq!(
+        (status(DOMAIN, "own_secret_of_alder").await, status(DOMAIN, "second_of_alder").await),
+        (200, 200)
+    );
+    shop.db.execute(set("previous_retires_at = now()".into())).await;
+    assert_eq!(
+        (status(DOMAIN, "own_secret_of_alder").await, status(DOMAIN, "second_of_alder").await),
+        (401, 200)
+    );
+    shop.db.execute(set("secret = null".into())).await;
+    assert_eq!((status(DOMAIN, "second_of_alder").await, status(DOMAIN, SECRET).await), (401, 200));
+}

@@ -31,7 +31,7 @@ fn now() -> Timestamp {
 fn webhook(shop: &Shop) -> Webhook {
     let mut receiver = Receiver::new(&shop.db.app_config()).unwrap();
     receiver.now = now;
-    Webhook { receiver }
+    Webhook { receiver, sealer: testing::sealer() }
 }
 
 async fn account(shop: &Shop, name: &str, secret: &str) {

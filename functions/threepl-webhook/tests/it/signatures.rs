@@ -89,3 +89,33 @@ async fn what_the_official_library_signs_is_accepted() {
     assert_eq!(send(&webhook, &event).await.json(), received());
     assert_eq!(positions(&shop).await, "6 5 0");
 }
+
+#[tokio::test]
+async fn after_a_rotation_the_secret_before_counts_until_it_retires_and_stored_ones_are_sealed() {
+    let (shop, webhook) = open(Seed::default()).await;
+    let newer = "whsec_bmV3ZXIgbmV3ZXIgbmV3ZXIgbmV3ZXI=";
+    let sealed = |secret: &str| testing::sealer().seal(&format!("threepl {ACCOUNT}"), secret).unwrap();
+    let rotate = format!(
+        "update threepl_account set secret = '{}', previous_secret = '{}', previous_retires_at = now() + interval '1 h'",
+        sealed(newer),
+        sealed(SECRET)
+    );
+    shop.db.execute(rotate).await;
+    let body = b"{}";
+    let status = async |id: &str, secret: &str| {
+        let event = Event::post(&format!("/webhooks/3pl/{ACCOUNT}"))
+            .header("webhook-id", id)
+            .header("webhook-timestamp", &NOW.to_string())
+            .header("webhook-signature", &sign(secret, id, NOW, body))
+            .body(body);
+        send(&webhook, &event).await.status
+    };
+    assert_eq!((status("1", newer).await, status("2", SECRET).await), (200, 200));
+    shop.db.execute("update threepl_account set previous_retires_at = now()").await;
+    assert_eq!((status("3", newer).await, status("4", SECRET).await), (200, 401));
+    // What belongs to another account opens nothing, so nothing is proved by it.
+    let strange = testing::sealer().seal("threepl other", newer).unwrap();
+    shop.db.execute(format!("update threepl_account set secret = '{strange}'")).await;
+    assert_eq!(status("5", newer).await, 500);
+    assert_eq!(shop.db.count("webhook_inbox").await, 3);
+}

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod senders;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
