@@ -199,6 +199,7 @@ impl World {
             ("STRIPE_WEBHOOK_SECRET", &self.stripe_secret),
             ("STRIPE_LIVEMODE", "any"),
             ("SHOPIFY_WEBHOOK_SECRET", &self.shopify_secret),
+            ("SECRETS_KEYS", testing::SECRETS_KEYS),
             ("DESTINATION_ALLOW", "127.0.0.1,localhost"),
             // Without credentials and endpoints there is neither mail nor a helper.
             ("RELAY_MAX_HELPERS", "0"),

@@ -243,7 +243,7 @@ async fn binding_an_account_runs_what_it_told_before() {
     let (url, tenant) = (shop.db.owner_url.as_str(), shop.tenant.id.to_string());
     let webhook = shopify_webhook::Webhook {
         receiver: Receiver::new(&shop.db.app_config()).unwrap(),
-        secrets: shared::webhooks::signature::Secrets::plain("app_secret"),
+        secrets: "app_secret".into(),
         sealer: sealer(KEYS),
     };
     let domain = "birch.myshopify.com";
