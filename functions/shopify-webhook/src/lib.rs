@@ -14,7 +14,7 @@ use shared::runtime::sealed::{self, Sealer};
 use shared::webhooks::inbox::{Delivery, Receiver};
 use shared::webhooks::reading::Reading;
 use shared::webhooks::shopify;
-use shared::webhooks::signature;
+use shared::webhooks::signature::{self, Secrets};
 use shared::webhooks::signing_secret::SigningSecret;
 
 /// Shopify waits 5 s, connecting included.
@@ -63,7 +63,7 @@ async fn receive(webhook: &Webhook, request: &Matched<'_>) -> Result<Answer, Pro
     let domain = header("x-shopify-shop-domain")?.to_lowercase();
     // Whoever knows the app's secret must not speak for a shop that has its own.
     let own = webhook.receiver.shop_secrets(&webhook.sealer, &domain).await?;
-    let signed = |secrets: &_| signature::shopify(secrets, &incoming.headers, &incoming.body);
+    let signed = |secrets: &Secrets| signature::shopify(secrets, &incoming.headers, &incoming.body);
     match own {
         Some(own) if !signed(&own) => return Err(Problem::bad_signature()),
         Some(_) => {}
