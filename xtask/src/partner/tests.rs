@@ -164,7 +164,7 @@ async fn an_account_reports_forty_thousand_skus_page_by_page_and_only_to_who_has
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;
     let address = xtask::ports::local(xtask::ports::any_free().unwrap());
-    serve(address, &db.owner_url).await.unwrap();
+    serve(address, &db.owner_url, testing::sealer()).await.unwrap();
     let partner_url = format!("http://{address}");
     let mut owner = db.owner().await;
     holdfast::master_data::add_threepl_account(&mut owner, tenant.id, "north", "whsec_eA==").await.unwrap();
