@@ -74,7 +74,11 @@ fn functions(db: &TestDb) -> Functions {
     function!(functions, invoice, endpoint());
     function!(functions, query, endpoint());
     let guard = Guard::allowing("127.0.0.1").unwrap();
-    function!(functions, console, console::Console { endpoint: endpoint(), guard, page: Default::default() });
+    function!(
+        functions,
+        console,
+        console::Console { endpoint: endpoint(), guard, page: Default::default(), sealer: testing::sealer() }
+    );
     functions
 }
 
