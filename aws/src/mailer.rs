@@ -67,7 +67,7 @@ impl Mailer {
         match error.code() {
             Some(code) if PERMANENT.contains(&code) => Attempt::Rejected(text),
             Some(code) if THROTTLED.contains(&code) => {
-                Attempt::Throttled { error: text, wait: THROTTLED_WAIT }
+                Attempt::Throttled { error: text, wait: Some(THROTTLED_WAIT) }
             }
             Some(_) => Attempt::Failed { error: text, retry_after: None },
             None => Attempt::NoAnswer(text),

@@ -300,6 +300,15 @@ pub async fn set_threepl_inventory(
     Ok(())
 }
 
+/// What an API key allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant<'a> {
+    /// The scopes' names.
+    pub scopes: &'a [String],
+    /// The destination that `events:read` is about.
+    pub destination: Option<Uuid>,
+}
+
 /// Stores the hash of an API key and returns the key's id. Without `expires_days` it is valid until it is revoked.
 pub async fn add_api_key(
     conn: &mut PgConnection,
@@ -307,18 +316,19 @@ pub async fn add_api_key(
     user: Uuid,
     label: &str,
     key: &str,
-    scopes: &[String],
+    grant: Grant<'_>,
     expires_days: Option<i32>,
 ) -> Result<Uuid> {
     Ok(sqlx::query_scalar(
-        "insert into api_key (tenant_id, app_user_id, label, key_hash, scopes, expires_at)
-         values ($1, $2, $3, $4, $5, now() + make_interval(days => $6)) returning id",
+        "insert into api_key (tenant_id, app_user_id, label, key_hash, scopes, destination_id, expires_at)
+         values ($1, $2, $3, $4, $5, $6, now() + make_interval(days => $7)) returning id",
     )
     .bind(tenant)
     .bind(user)
     .bind(label)
     .bind(secrets::api_key_hash(key))
-    .bind(scopes)
+    .bind(grant.scopes)
+    .bind(grant.destination)
     .bind(expires_days)
     .fetch_one(conn)
     .await?)

@@ -49,7 +49,7 @@ pub fn token(tenant: Uuid, user: Uuid, scopes: &str) -> String {
 pub fn token_with(tenant: Uuid, user: Uuid, claims: Value) -> String {
     let now = jiff::Timestamp::now().as_second();
     let mut all = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": user, TENANT_CLAIM: tenant, "iat": now, "exp": now + VALID_SECONDS,
-        SCOPE_CLAIM: "orders:write orders:read credit:write outbox:admin"});
+        SCOPE_CLAIM: "orders:write orders:read credit:write outbox:admin events:read"});
     for (name, value) in claims.as_object().unwrap() {
         all[name] = value.clone();
     }

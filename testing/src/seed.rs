@@ -52,12 +52,12 @@ pub struct Tenant {
 impl Tenant {
     /// A token of Ann with all scopes.
     pub fn token(&self) -> String {
-        super::token(self.id, self.users[0], "orders:write orders:read credit:write outbox:admin")
+        super::token(self.id, self.users[0], "orders:write orders:read credit:write outbox:admin events:read")
     }
 
     /// A token of Ben with all scopes.
     pub fn second_token(&self) -> String {
-        super::token(self.id, self.users[1], "orders:write orders:read credit:write outbox:admin")
+        super::token(self.id, self.users[1], "orders:write orders:read credit:write outbox:admin events:read")
     }
 }
 

@@ -5,7 +5,7 @@ use jsonwebtoken::{EncodingKey, Header};
 use uuid::Uuid;
 
 /// All scopes of a tenant's users, in the format of the scope claim.
-pub const ALL_SCOPES: &str = "orders:write orders:read credit:write outbox:admin";
+pub const ALL_SCOPES: &str = "orders:write orders:read credit:write outbox:admin events:read";
 /// The scope of who operates the platform, for what belongs to no tenant.
 pub const PLATFORM_SCOPE: &str = "platform:admin";
 const VALID_SECONDS: i64 = 30 * 24 * 3600;

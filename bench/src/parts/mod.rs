@@ -9,6 +9,7 @@ mod fan_out;
 mod history;
 mod lists;
 mod reconcile;
+mod relay;
 mod timed;
 mod wire;
 
@@ -37,6 +38,8 @@ pub enum Part {
     Lists,
     /// A night's reconciliation of 40,000 SKUs, beside its floor; allocate beside it.
     Reconcile,
+    /// Events that relays deliver to one destination.
+    Relay,
 }
 
 impl Part {
@@ -51,6 +54,7 @@ impl Part {
             Self::History => history::measure(stage).await,
             Self::Lists => lists::measure(stage).await,
             Self::Reconcile => reconcile::measure(stage).await,
+            Self::Relay => relay::measure(stage).await,
         }
     }
 }

@@ -15,7 +15,7 @@ use shared::http::problem::Problem;
 use shared::http::route::{Access, Matched, Route};
 use shared::idempotency::endpoint::Endpoint;
 use shared::idempotency::once::{once, once_with};
-use shared::operations::{attention, destinations, exceptions, outbox_admin, reconciliations};
+use shared::operations::{attention, destinations, events, exceptions, outbox_admin, reconciliations};
 use shared::runtime::config::ConfigError;
 use shared::runtime::sealed::{self, Sealer};
 use uuid::Uuid;
@@ -68,6 +68,9 @@ pub const ROUTES: &[Route<Console>] = &[
     Route::new("PATCH", "/admin/destinations/{destinationId}", ADMIN, |c, r| {
         Box::pin(c.change_destination(r))
     }),
+    Route::new("DELETE", "/admin/destinations/{destinationId}", ADMIN, |c, r| {
+        Box::pin(c.delete_destination(r))
+    }),
     Route::new("GET", "/admin/destinations/{destinationId}/secret", ADMIN, |c, r| {
         Box::pin(c.read_secrets(r))
     }),
@@ -75,6 +78,10 @@ pub const ROUTES: &[Route<Console>] = &[
     Route::new("POST", "/admin/destinations/{destinationId}/test", ADMIN, |c, r| {
         Box::pin(c.test_destination(r))
     }),
+    Route::new("GET", "/events", Access::Scope(Scope::EventsRead), |c, r| {
+        Box::pin(c.endpoint.read(r, |r| events::list(r.query())))
+    }),
+    Route::new("POST", "/events/replay", Access::Scope(Scope::EventsRead), |c, r| Box::pin(c.replay(r))),
     Route::new("GET", "/admin/exceptions", ADMIN_OR_PLATFORM, |c, r| {
         Box::pin(c.endpoint.read(r, |r| exceptions::exceptions(r.query())))
     }),
@@ -145,6 +152,11 @@ impl Console {
         once(&self.endpoint.db, &call, outbox_admin::discard(request.outbox_id()?, &reason)).await
     }
 
+    async fn replay(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let (call, replay) = self.endpoint.mutation(request, events::read_replay).await?;
+        once(&self.endpoint.db, &call, events::replay(replay)).await
+    }
+
     async fn create_destination(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
         let (call, mut fields) = self.endpoint.mutation(request, destinations::read_create).await?;
         fields.check_address(&self.guard).await.map_err(|errors| Problem::invalid_body(&errors))?;
@@ -167,10 +179,16 @@ impl Console {
         destinations::opened(&self.sealer, request.id("destinationId")?, stored)
     }
 
+    async fn delete_destination(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
+        let (call, reason) = self.endpoint.mutation(request, destinations::read_deletion).await?;
+        let deletion = destinations::delete(request.id("destinationId")?, reason.as_deref());
+        once(&self.endpoint.db, &call, deletion).await
+    }
+
     async fn rotate(&self, request: &Matched<'_>) -> Result<Answer, Problem> {
-        let (call, ()) = self.endpoint.mutation(request, read_empty).await?;
+        let (call, immediate) = self.endpoint.mutation(request, destinations::read_rotation).await?;
         let id = request.id("destinationId")?;
-        let rotation = destinations::rotate(id, &destinations::new_secret());
+        let rotation = destinations::rotate(id, &destinations::new_secret(), immediate);
         let rotation = destinations::sealed(&self.sealer, id, rotation)?;
         once(&self.endpoint.db, &call, rotation).await
     }

@@ -21,7 +21,7 @@ use crate::questions::Questions;
 use crate::slots::Slots;
 use crate::times::BatchTimes;
 use crate::watermarks::Watermarks;
-use crate::{DrainError, Relay, Summary};
+use crate::{DrainError, Relay, Summary, Watch};
 
 /// Tries to settle a set before the drain gives up; `Db::run` reconnects within each.
 const SETTLE_TRIES: u32 = 3;
@@ -33,6 +33,9 @@ const IDLE_POLL_PAUSES: u32 = 4;
 /// The same after a poll for lost rows, which are less urgent.
 const LOST_POLL_PAUSES: u32 = 10;
 
+/// Batches of one claim where there is a backlog.
+const MAX_BATCHES: usize = 4;
+
 /// Ordered queues and rows of one look for heads that nobody woke, and rows of one step of a rearrangement: some ten
 /// milliseconds' work.
 const QUEUE_STEPS: u32 = 500;
@@ -41,6 +44,7 @@ struct Ended {
     message: Message,
     batch: u64,
     pushed: Pushed,
+    took: Duration,
 }
 
 pub(crate) struct Drained {
@@ -67,6 +71,8 @@ struct Drain<'r> {
     work_left: bool,
     /// The destination served last.
     after: Uuid,
+    /// Batches of the next claim.
+    batches: usize,
     /// No claim from here on.
     claim_deadline: Instant,
     next_poll: Instant,
@@ -81,7 +87,7 @@ struct Drain<'r> {
 pub(crate) async fn drain(
     relay: &Relay,
     clients: Clients,
-    watch: Duration,
+    watch: Watch,
     deadline: Instant,
 ) -> Result<Drained, DrainError> {
     let now = Instant::now();
@@ -90,7 +96,7 @@ pub(crate) async fn drain(
         relay,
         clients: Arc::new(clients),
         summary: Summary::default(),
-        slots: Slots::new(limits.in_flight, limits.in_flight_each),
+        slots: Slots::new(limits.in_flight, limits.in_flight_each, limits.in_flight_proven),
         attempts: JoinSet::new(),
         settlements: Vec::new(),
         watermarks: Watermarks::default(),
@@ -100,6 +106,7 @@ pub(crate) async fn drain(
         questions: Questions::new(now),
         work_left: false,
         after: Uuid::nil(),
+        batches: 1,
         claim_deadline: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
         next_poll: now,
         idle: false,
@@ -107,7 +114,7 @@ pub(crate) async fn drain(
         next_lost_poll: now + limits.poll_interval,
         none_lost: false,
     };
-    let outcome = drain.run(now + watch).await;
+    let outcome = drain.run(watch).await;
     // Also after an error: attempts in flight are awaited and settled.
     drain.finish().await?;
     drain.questions.finish(relay).await;
@@ -116,7 +123,12 @@ pub(crate) async fn drain(
 }
 
 impl Drain<'_> {
-    async fn run(&mut self, watch_until: Instant) -> Result<(), DrainError> {
+    async fn run(&mut self, watch: Watch) -> Result<(), DrainError> {
+        let db = &self.relay.db;
+        let (id, watch_until) = (Uuid::new_v4(), Instant::now() + watch.at_least());
+        if watch.goes_on() {
+            outbox::begin_watch(db, id).await?;
+        }
         loop {
             self.collect_ended();
             self.settle().await?;
@@ -147,7 +159,7 @@ impl Drain<'_> {
                 if let Ok(Some(ended)) = timeout_at(wake_at, self.attempts.join_next()).await {
                     self.end(ended);
                 }
-            } else if now >= watch_until {
+            } else if now >= watch_until && (!watch.goes_on() || outbox::is_followed(db, id).await?) {
                 return Ok(());
             } else {
                 sleep_until(wake_at).await;
@@ -161,7 +173,7 @@ impl Drain<'_> {
         let (begun, db) = (Instant::now(), &self.relay.db);
         let (busy, watermarks) = (self.slots.busy(), self.watermarks.current(begun));
         let request = ClaimRequest {
-            slots: limits.batch.min(self.slots.free()),
+            slots: (limits.batch * self.batches).min(self.slots.free()),
             after: self.after,
             busy: &busy,
             room_each: self.slots.room_each(),
@@ -170,6 +182,8 @@ impl Drain<'_> {
         };
         let (claimed, after) = outbox::claim(db, &request).await?;
         self.after = after;
+        // A full claim stands for a backlog: the next takes more at once, which costs the database less.
+        self.batches = if claimed.len() >= request.slots { (self.batches + 1).min(MAX_BATCHES) } else { 1 };
         self.idle = claimed.is_empty();
         if self.idle {
             self.next_poll = Instant::now() + limits.poll_interval.max(begun.elapsed() * IDLE_POLL_PAUSES);
@@ -210,17 +224,19 @@ impl Drain<'_> {
         Ok(true)
     }
 
-    /// A bounded step of what ordered queues need: their rows in their places, and heads that no settlement woke made due.
+    /// A bounded step of what is left to do at destinations that were deleted, and of what ordered queues need: their rows in
+    /// their places, and heads that no settlement woke made due.
     /// Returns whether there is more to do at once.
     async fn tend_queues(&mut self) -> Result<bool, DbError> {
         let db = &self.relay.db;
+        let ending = outbox::end_destination(db, QUEUE_STEPS).await?;
         let rearranged = outbox::rearrange(db, QUEUE_STEPS).await?;
         let checked = outbox::check_waiting(db, self.checked, QUEUE_STEPS).await?;
         self.checked = checked.last;
         if checked.woken > 0 || rearranged == Rearranged::Done {
             self.poll_now();
         }
-        Ok(rearranged == Rearranged::More || checked.more)
+        Ok(ending || rearranged == Rearranged::More || checked.more)
     }
 
     fn poll_now(&mut self) {
@@ -252,8 +268,9 @@ impl Drain<'_> {
             self.slots.start(message.newest.destination_id);
             let (clients, now) = (Arc::clone(&self.clients), self.relay.ambient.now);
             self.attempts.spawn(async move {
+                let begun = Instant::now();
                 let pushed = clients.send(&message, now()).await;
-                Ended { message, batch, pushed }
+                Ended { message, batch, pushed, took: begun.elapsed() }
             });
         }
         Ok(())
@@ -266,7 +283,7 @@ impl Drain<'_> {
     }
 
     fn end(&mut self, ended: Result<Ended, JoinError>) {
-        let Ended { message, batch, pushed } = match ended {
+        let Ended { message, batch, pushed, took } = match ended {
             Ok(ended) => ended,
             // A panic ends the relay, as in release builds, where panics abort. The row's lease expires; then it is claimed
             // alone.
@@ -280,7 +297,7 @@ impl Drain<'_> {
         if self.slots.end(newest.destination_id, answered) || unblocks_sku {
             self.poll_now();
         }
-        if let Some(item) = pushed.learned {
+        if let Some(item) = pushed.learned.clone() {
             self.learned.push(LearnedItem {
                 tenant_id: newest.tenant_id,
                 destination_id: newest.destination_id,
@@ -289,22 +306,28 @@ impl Drain<'_> {
             });
         }
         for id in &message.rows {
-            let transition = self.transition(&pushed.attempt);
-            self.settlements.push(Settlement { id: *id, token: newest.token, transition });
+            let transition = self.transition(&pushed);
+            let (status, token) = (pushed.status, newest.token);
+            self.settlements.push(Settlement { id: *id, token, transition, status, took });
         }
     }
 
-    fn transition(&self, attempt: &Attempt) -> Transition {
-        let (error, retry_after, pause) = match attempt {
+    fn transition(&self, pushed: &Pushed) -> Transition {
+        let (error, retry_after, unreachable) = match &pushed.attempt {
             Attempt::Delivered => return Transition::Delivered,
             Attempt::Gone(error) => return Transition::Gone(error.clone()),
             Attempt::Rejected(error) => return Transition::Rejected(error.clone()),
-            Attempt::Failed { error, retry_after } => (error, *retry_after, None),
-            Attempt::Throttled { error, wait } => (error, Some(*wait), Some(*wait)),
-            Attempt::NoAnswer(error) | Attempt::Unsendable(error) => (error, None, None),
+            Attempt::Throttled { error, wait } => {
+                return Transition::Throttled { error: error.clone(), pause: *wait };
+            }
+            Attempt::Failed { error, retry_after } => {
+                (error, *retry_after, pushed.status.is_some_and(|status| status >= 500))
+            }
+            Attempt::NoAnswer(error) => (error, None, true),
+            Attempt::Unsendable(error) => (error, None, false),
         };
         let jitter = (self.relay.ambient.jitter)();
-        Transition::Failed { error: error.clone(), jitter, retry_after, pause }
+        Transition::Failed { error: error.clone(), jitter, retry_after, unreachable }
     }
 
     /// Waits for all attempts in flight and settles them as they end.

@@ -41,10 +41,10 @@ use tokio::time::Instant;
 use crate::drain::Drained;
 use crate::messages::Clients;
 
-/// Nearly the minute between two scheduled invocations.
-const WATCH_SECS: u64 = 50;
+/// The minute between two scheduled invocations, and some time for the next to begin.
+const WATCH_SECS: u64 = 62;
 /// The function's time limit in template.yaml.
-const TIMEOUT_SECS: u64 = 60;
+const TIMEOUT_SECS: u64 = 90;
 /// 0: none.
 const MAX_HELPERS: u32 = 4;
 
@@ -82,12 +82,14 @@ impl Config {
 /// The sizes and times of a drain; the defaults are the deployed ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Rows of one claim.
+    /// Rows of one claim; several times as many where the claim before was full.
     pub batch: usize,
     /// Attempts in flight, of all destinations.
     pub in_flight: usize,
     /// Attempts in flight to one destination: well below `in_flight`, so that one that hangs leaves slots for others.
     pub in_flight_each: usize,
+    /// The same while it answers every attempt: several batches, so that the database works while it is being sent to.
+    pub in_flight_proven: usize,
     /// Time limit of an attempt, connecting included.
     pub attempt: Duration,
     /// Time to settle the last attempt: the last claim comes no later than `attempt` and this before the deadline.
@@ -106,8 +108,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             batch: 20,
-            in_flight: 256,
+            in_flight: 512,
             in_flight_each: 20,
+            in_flight_proven: 80,
             attempt: Duration::from_secs(10),
             settle: Duration::from_secs(2),
             lease: Duration::from_secs(30),
@@ -117,10 +120,42 @@ impl Default for Limits {
                 after: 20,
                 pause: Duration::from_secs(10),
                 pause_max: Duration::from_secs(60),
+                unreachable: Duration::from_secs(15 * 60),
             },
         }
     }
 }
+
+/// How long an invocation polls for new events once nothing is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// For this time; zero: drain and end.
+    For(Duration),
+    /// At least for this time, and then until another relay has begun or the deadline leaves no time for an attempt. So an
+    /// event is seen at once at whatever moment it is written, be the next relay early or late.
+    UntilFollowed(Duration),
+}
+
+impl Watch {
+    pub(crate) fn at_least(self) -> Duration {
+        match self {
+            Self::For(time) | Self::UntilFollowed(time) => time,
+        }
+    }
+
+    pub(crate) fn goes_on(self) -> bool {
+        matches!(self, Self::UntilFollowed(_))
+    }
+}
+
+impl From<Duration> for Watch {
+    fn from(time: Duration) -> Self {
+        Self::For(time)
+    }
+}
+
+/// A destination that answered nothing but "slow down" for so long counts in a metric.
+const LONG_THROTTLED: Duration = Duration::from_secs(24 * 3600);
 
 /// The metric counts due rows up to this number.
 const BACKLOG_MAX: u32 = 20_000;
@@ -213,11 +248,11 @@ impl Relay {
     }
 
     /// One drain, which polls until `watch` is over. Ends before `deadline` in any case.
-    pub async fn run_once(&self, watch: Duration, deadline: Instant) -> Result<Summary, DrainError> {
+    pub async fn run_once(&self, watch: impl Into<Watch>, deadline: Instant) -> Result<Summary, DrainError> {
         // Not at cold start: connections that were open when a sandbox froze are dead.
         let sender = Sender::new(self.limits.attempt, self.guard.clone())?;
         let clients = Clients { sender, mailer: self.mailer.clone() };
-        let drained = drain::drain(self, clients, watch, deadline).await?;
+        let drained = drain::drain(self, clients, watch.into(), deadline).await?;
         self.conclude(&drained).await;
         snapshot::tell_oldest(&self.db).await;
         Ok(drained.summary)
@@ -240,6 +275,13 @@ impl Relay {
             .with("DestinationsRecovered", Unit::Count, count(summary.recovered))
             .with_all("BatchTime", Unit::Milliseconds, times.done_ms());
         // Its absence is an alarm of its own.
+        match outbox::long_throttled(db, LONG_THROTTLED).await {
+            Ok(destinations) => {
+                let destinations = u64::try_from(destinations).unwrap_or(0);
+                line = line.with("DestinationsThrottledForADay", Unit::Count, count(destinations));
+            }
+            Err(error) => tracing::warn!(%error, "throttled destinations were not counted"),
+        }
         if let Ok((_, oldest_age_secs)) = backlog {
             line = line.with("OldestPendingAge", Unit::Seconds, oldest_age_secs);
         }
@@ -259,8 +301,9 @@ pub async fn handle(
     event: LambdaEvent<Value>,
 ) -> Result<Summary, DrainError> {
     let watch = match event.payload.get("watchSeconds").and_then(Value::as_u64) {
-        Some(secs) => Duration::from_secs(secs),
-        None => config.watch,
+        Some(secs) => Watch::For(Duration::from_secs(secs)),
+        None if config.watch.is_zero() => Watch::For(config.watch),
+        None => Watch::UntilFollowed(config.watch),
     };
     let deadline = Instant::now() + remaining(event.context.deadline, SystemTime::now(), config.timeout);
     let summary = relay.run_once(watch, deadline).await?;

@@ -1,6 +1,7 @@
 //! Shares the relay's slots (attempts in flight) among destinations. Limit per destination: free slots / 8, at least 1. The
 //! limit falls as slots fill, so destinations that begin to hang at the same moment leave slots for others. (About forty at
-//! once, each with a backlog, would fill all slots for the time of one attempt.)
+//! once, each with a backlog, would fill all slots for the time of one attempt.) A destination begins with one batch; one that
+//! answers may have several in flight, so that claims and settlements overlap with sending.
 
 use std::collections::HashMap;
 
@@ -12,6 +13,8 @@ const FREE_SLOTS_DIVISOR: usize = 8;
 pub(crate) struct Slots {
     total: usize,
     max_each: usize,
+    /// The same for a destination that answers.
+    max_proven: usize,
     destinations: HashMap<Uuid, Usage>,
     in_flight: usize,
 }
@@ -21,11 +24,13 @@ struct Usage {
     in_flight: usize,
     /// The last attempt of this drain got no answer. Until one does, the limit is 1.
     unresponsive: bool,
+    /// Attempts answered one after the other.
+    answered: usize,
 }
 
 impl Slots {
-    pub(crate) fn new(total: usize, max_each: usize) -> Self {
-        Self { total, max_each, destinations: HashMap::new(), in_flight: 0 }
+    pub(crate) fn new(total: usize, max_each: usize, max_proven: usize) -> Self {
+        Self { total, max_each, max_proven, destinations: HashMap::new(), in_flight: 0 }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -49,6 +54,7 @@ impl Slots {
         };
         usage.in_flight -= 1;
         usage.unresponsive = !answered;
+        usage.answered = if answered { usage.answered + 1 } else { 0 };
         if usage.in_flight == 0 && answered {
             self.destinations.remove(&destination);
         }
@@ -67,7 +73,7 @@ impl Slots {
 
     /// Slots for a destination without attempts in flight.
     pub(crate) fn room_each(&self) -> usize {
-        (self.free() / FREE_SLOTS_DIVISOR).max(1).min(self.max_each).min(self.free())
+        self.share(self.max_each)
     }
 
     /// Destinations with attempts in flight or without an answer, and how many slots each may still take.
@@ -80,8 +86,18 @@ impl Slots {
     }
 
     fn room(&self, usage: &Usage) -> usize {
-        let limit = if usage.unresponsive { self.room_each().min(1) } else { self.room_each() };
+        let limit = match usage {
+            Usage { unresponsive: true, .. } => self.room_each().min(1),
+            // Each answer earns a slot.
+            Usage { answered, .. } => {
+                self.share((self.max_each + answered).min(self.max_proven.max(self.max_each)))
+            }
+        };
         limit.saturating_sub(usage.in_flight)
+    }
+
+    fn share(&self, most: usize) -> usize {
+        (self.free() / FREE_SLOTS_DIVISOR).max(1).min(most).min(self.free())
     }
 }
 
@@ -108,7 +124,7 @@ mod tests {
     #[test]
     fn when_many_hang_at_once_others_find_free_slots() {
         for (hanging, free, for_another) in [(1, 236, 20), (5, 156, 19), (13, 56, 7), (30, 9, 1)] {
-            let mut slots = Slots::new(256, 20);
+            let mut slots = Slots::new(256, 20, 20);
             hang(&mut slots, hanging);
             assert_eq!((slots.free(), slots.room_each()), (free, for_another), "{hanging} hang");
         }
@@ -116,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_destination_that_does_not_answer_gets_one_attempt_at_a_time_until_it_does() {
-        let mut slots = Slots::new(256, 20);
+        let mut slots = Slots::new(256, 20, 20);
         let id = Uuid::from_u128(1);
         hang(&mut slots, 1);
         assert!(slots.any_full());
@@ -130,8 +146,27 @@ mod tests {
     }
 
     #[test]
+    fn a_destination_that_answers_earns_more_batches_in_flight_and_loses_them_with_an_answer() {
+        let mut slots = Slots::new(1_024, 20, 80);
+        let id = Uuid::from_u128(1);
+        let room = |slots: &Slots| slots.busy()[0].1 + slots.in_flight();
+        (0..20).for_each(|_| slots.start(id));
+        for batches in [2, 3, 4, 4] {
+            for _ in 0..20 {
+                slots.end(id, true);
+                slots.start(id);
+            }
+            assert_eq!(room(&slots), 20 * batches);
+        }
+        slots.end(id, false);
+        assert_eq!(slots.busy(), [(id, 0)]);
+        slots.end(id, true);
+        assert_eq!(room(&slots), 21);
+    }
+
+    #[test]
     fn a_full_destination_has_room_again_when_another_one_frees_slots() {
-        let mut slots = Slots::new(24, 20);
+        let mut slots = Slots::new(24, 20, 20);
         let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
         (0..11).for_each(|_| slots.start(a));
         slots.start(b);

@@ -25,7 +25,8 @@ use customer::CustomerCommand;
 use shop::ShopCommand;
 
 /// Those of `shared::http::auth::Scope`.
-const SCOPES: [&str; 5] = ["orders:write", "orders:read", "credit:write", "outbox:admin", "platform:admin"];
+const SCOPES: [&str; 6] =
+    ["orders:write", "orders:read", "credit:write", "outbox:admin", "events:read", "platform:admin"];
 
 /// What is administered.
 #[derive(Subcommand)]
@@ -116,6 +117,9 @@ pub enum ApiKeyCommand {
         /// What the key allows: one scope, or several separated by commas.
         #[arg(long, value_delimiter = ',', required = true, value_parser = SCOPES)]
         scopes: Vec<String>,
+        /// The id of the destination whose events the scope events:read lets the key read.
+        #[arg(long, value_name = "DESTINATION_ID")]
+        destination: Option<Uuid>,
         /// What the key is for; `list` shows it.
         #[arg(long, default_value = "", hide_default_value = true)]
         label: String,
@@ -224,10 +228,13 @@ async fn user(conn: &mut PgConnection, command: UserCommand) -> Result<Vec<Value
 
 async fn api_key(conn: &mut PgConnection, command: ApiKeyCommand) -> Result<Vec<Value>> {
     match command {
-        ApiKeyCommand::Issue { tenant, user, scopes, label, expires_days } => {
+        ApiKeyCommand::Issue { tenant, user, scopes, destination, label, expires_days } => {
+            if scopes.iter().any(|scope| scope == "events:read") != destination.is_some() {
+                bail!("the scope events:read needs --destination, and nothing else does");
+            }
             let key = secrets::api_key();
-            let id =
-                master_data::add_api_key(conn, tenant, user, &label, &key, &scopes, expires_days).await?;
+            let grant = master_data::Grant { scopes: &scopes, destination };
+            let id = master_data::add_api_key(conn, tenant, user, &label, &key, grant, expires_days).await?;
             Ok(vec![json!({ "id": id, "tenantId": tenant, "userId": user, "scopes": scopes, "key": key })])
         }
         ApiKeyCommand::Revoke { id } => {

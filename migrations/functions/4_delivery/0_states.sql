@@ -6,6 +6,7 @@
 --   free and due     relay_claim                                  leased
 --   leased           relay_settle: delivered                      delivered
 --                    failed; gone                                 free, due after its backoff; due now
+--                    throttled; failed while the breaker is open  free, in its old place; due now; the attempt is given back
 --                    rejected; failed, with no attempt left       dead
 --   leased           the lease runs out                           lost
 --   lost             relay_claim_lost                             leased

@@ -13,7 +13,7 @@ begin
     select d.id, d.tenant_id, d.max_per_second
     from public.destination d left join public.destination_health h on h.destination_id = d.id
     where d.id = any (p_destinations)
-      and (d.max_per_second is not null or h.open_until is not null or h.paced_until > p_now)
+      and (d.max_per_second is not null or h.open_until is not null or h.paced_until > p_now or h.throttled_until > p_now)
     order by d.id
   loop
     destination_id := v_bound.id;
@@ -22,7 +22,7 @@ begin
     on conflict do nothing;
     select * into v_health from public.destination_health h where h.destination_id = v_bound.id
     for no key update skip locked;
-    if found then
+    if found and not coalesce(v_health.throttled_until > p_now, false) then
       if v_health.open_until is not null then
         if v_health.open_until <= p_now then
           rows := 1;

@@ -31,8 +31,8 @@ begin
   order by o.next_attempt_at, o.id limit 1;
 end $$;
 
--- Whether a destination whose first row is due may be claimed from: it is active, its breaker is closed or a probe is due, its
--- rate limit leaves room for one row, its rows stand in their places, and a due row is free.
+-- Whether a destination whose first row is due may be claimed from: it is active, its breaker is closed or a probe is due, it
+-- did not ask for a pause, its rate limit leaves room for one row, its rows stand in their places, and a due row is free.
 create or replace function holdfast.relay_may_claim(p_destination uuid, p_from_at timestamptz, p_first_is_leased boolean,
   p_now timestamptz) returns boolean
 language plpgsql volatile security invoker as $$
@@ -40,6 +40,7 @@ begin
   return exists (select from public.destination d left join public.destination_health h on h.destination_id = d.id
                  where d.id = p_destination and d.state = 'active'
                    and (h.open_until is null or h.open_until <= p_now)
+                   and (h.throttled_until is null or h.throttled_until <= p_now)
                    and not exists (select from public.rearrangement r where r.destination_id = p_destination)
                    and (h.paced_until is null
                         or h.paced_until <= p_now + coalesce(interval '1 s' - interval '1 s' / d.max_per_second, '0')))

@@ -191,3 +191,52 @@ begin
   end if;
   return 'waits';
 end $$;
+
+-- Discards pending or dead rows, which the caller has locked in the order of their ids; those behind them are woken.
+create or replace function holdfast.set_aside(p_ids bigint[], p_reason text) returns void
+language plpgsql volatile security invoker as $$
+begin
+  update public.outbox o set discarded_at = clock_timestamp(), discard_reason = p_reason, dead_lettered_at = null,
+    lease_token = null, leased_until = null
+  where o.id = any (p_ids);
+  perform holdfast.wake_behind(p_ids);
+end $$;
+
+-- Discards up to p_most pending rows of a deleted destination; returns how many.
+create or replace function holdfast.discard_rest(p_destination uuid, p_reason text, p_most int) returns int
+language plpgsql volatile security invoker set enable_seqscan = off as $$
+declare
+  v_ids constant bigint[] := array(
+    select o.id from public.outbox o
+    where o.id = any (array(select x.id from public.outbox x where x.destination_id = p_destination and holdfast.is_pending(x)
+                            order by x.next_attempt_at, x.id limit p_most))
+      and holdfast.outbox_state(o) = 'pending'
+    order by o.id for no key update);
+begin
+  perform holdfast.set_aside(v_ids, p_reason);
+  return cardinality(v_ids);
+end $$;
+
+-- {"most"}: goes on with the end of one deleted destination by up to `most` rows. more: whether there is more to do at once. It is
+-- done when every transaction has ended that may have seen the destination, and nothing is pending.
+create or replace function holdfast.relay_end_destination(p_call jsonb, out more boolean)
+language plpgsql volatile security invoker as $$
+declare
+  v_most constant int := p_call ->> 'most';
+  v_end public.destination_end;
+  v_next_xid xid8;
+  v_discarded int;
+begin
+  more := false;
+  select e.*, pg_snapshot_xmax(pg_current_snapshot()) into v_end.tenant_id, v_end.destination_id, v_end.reason, v_end.ended_at,
+    v_end.horizon, v_end.done_at, v_next_xid
+  from public.destination_end e where e.done_at is null order by e.ended_at limit 1 for no key update skip locked;
+  if found then
+    v_end.horizon := coalesce(v_end.horizon, v_next_xid);
+    v_discarded := holdfast.discard_rest(v_end.destination_id, v_end.reason, v_most);
+    more := v_discarded = v_most;
+    update public.destination_end e set horizon = v_end.horizon, done_at = case
+      when not more and v_end.horizon <= pg_snapshot_xmin(pg_current_snapshot()) then clock_timestamp() end
+    where e.destination_id = v_end.destination_id;
+  end if;
+end $$;

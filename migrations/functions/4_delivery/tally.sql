@@ -7,7 +7,9 @@ return case p_span when 'minute' then extract(minute from p_at at time zone 'UTC
 -- Counts settled attempts in the minute and the hour of now. The last thing that a settlement does, in the destinations' order:
 -- relays that settle one destination side by side wait here for each other's commit, and for nothing else. A destination that
 -- asked for a pause has not failed.
-create or replace function holdfast.tally(p_attempts holdfast.settled_attempt[]) returns void
+drop function if exists holdfast.tally(holdfast.settled_attempt[]);
+
+create or replace function holdfast.tally(p_attempts holdfast.attempt_result[]) returns void
 language sql volatile security invoker as $$
   insert into public.delivery_tally as t (tenant_id, destination_id, span, slot, at, delivered, failed)
   select q.tenant_id, q.destination_id, s.span,
@@ -15,7 +17,7 @@ language sql volatile security invoker as $$
   from (
     select o.tenant_id, o.destination_id,
       count(*) filter (where a.outcome = 'delivered') as delivered,
-      count(*) filter (where a.outcome <> 'delivered' and a.pause_secs is null) as failed
+      count(*) filter (where a.outcome not in ('delivered', 'throttled')) as failed
     from unnest(p_attempts) a
     cross join lateral (select r.tenant_id, r.destination_id from public.outbox r where r.id = a.id offset 0) o
     group by o.tenant_id, o.destination_id) q

@@ -178,7 +178,8 @@ begin
   return holdfast.document_answer(format('{"secret":%s,"secrets":[%s]}', holdfast.quote(v_newest), v_secrets));
 end $$;
 
--- {"tenantId","userId","actor","id","secret","overlapHours"}: adds a secret; the one before signs for overlapHours more.
+-- {"tenantId","userId","actor","id","secret","overlapHours"}: adds a secret; the one before signs for overlapHours more, and any
+-- other ends. Those that have ended are deleted.
 create or replace function holdfast.rotate_secret(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -196,13 +197,42 @@ begin
   elsif v_kind <> 'webhook' then
     return holdfast.refusal(422, 'destination_kind', 'Only a webhook has signing secrets.');
   end if;
-  update public.destination_secret s
-  set retires_at = case when s.retires_at is null then v_retires else v_now end
-  where s.tenant_id = v_tenant and s.destination_id = v_id and (s.retires_at is null or s.retires_at > v_now);
+  delete from public.destination_secret s
+  where s.tenant_id = v_tenant and s.destination_id = v_id and (s.retires_at is not null or v_overlap_hours = 0);
+  update public.destination_secret s set retires_at = v_retires where s.tenant_id = v_tenant and s.destination_id = v_id;
   insert into public.destination_secret (tenant_id, destination_id, secret, created_at)
   values (v_tenant, v_id, v_secret, v_now);
-  perform holdfast.audit(p_call, 'secret_rotated', null, v_id, '{}');
+  perform holdfast.audit(p_call, 'secret_rotated', null, v_id, jsonb_build_object('overlapHours', v_overlap_hours));
   return holdfast.success(200, format('{"id":"%s","previousRetiresAt":"%s"}', v_id, holdfast.rfc3339(v_retires)));
+end $$;
+
+-- {"tenantId","userId","actor","id","reason"}: deletes a destination. What is pending there is discarded: a small backlog here, the
+-- rest by the relay, which does not send it any more. Dead letters and what was delivered stay to be read.
+create or replace function holdfast.delete_destination(p_call jsonb) returns holdfast.outcome
+language plpgsql volatile security invoker as $$
+declare
+  v_id constant uuid := p_call ->> 'id';
+  v_tenant constant uuid := p_call ->> 'tenantId';
+  v_reason constant text := coalesce(p_call ->> 'reason', 'the destination was deleted');
+  v_discarded_at_once constant int := 1000;
+  v_old public.destination;
+  v_discarded int;
+begin
+  select * into v_old from public.destination d where d.tenant_id = v_tenant and d.id = v_id for update;
+  if not found then
+    return holdfast.refusal(404, 'not_found', 'There is nothing at this address.');
+  end if;
+  v_discarded := holdfast.discard_rest(v_id, v_reason, v_discarded_at_once);
+  insert into public.destination_end (tenant_id, destination_id, reason) values (v_tenant, v_id, v_reason);
+  delete from public.destination_secret s where s.tenant_id = v_tenant and s.destination_id = v_id;
+  delete from public.shopify_inventory_item i where i.tenant_id = v_tenant and i.destination_id = v_id;
+  delete from public.rearrangement r where r.destination_id = v_id;
+  delete from public.destination_health h where h.destination_id = v_id;
+  delete from public.destination d where d.tenant_id = v_tenant and d.id = v_id;
+  perform holdfast.audit(p_call, 'destination_deleted', null, v_id,
+    jsonb_build_object('name', v_old.name, 'kind', v_old.kind, 'url', v_old.url, 'reason', v_reason));
+  return holdfast.success(200, format('{"id":"%s","discarded":%s,"more":%s}', v_id, v_discarded,
+                                      (v_discarded = v_discarded_at_once)::text));
 end $$;
 
 -- {"tenantId","userId","actor","id"}: sends a test event to this destination alone, whatever it subscribes to.

@@ -52,7 +52,7 @@ begin
   order by o.created_at desc, o.id desc;
 end $$;
 
--- {"id"}: one row, with its payload (the document that is sent) and its history of changes by people.
+-- {"id"}: one row, with its payload (the document that is sent), its last attempts and its history of changes by people.
 create or replace function holdfast.read_outbox(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -76,9 +76,9 @@ begin
   from public.outbox_audit a
   left join public.app_user u on u.tenant_id = v_tenant and u.id = a.app_user_id
   where a.tenant_id = v_tenant and a.outbox_id = v_row.id;
-  return holdfast.document_answer(format('{%s,"discardReason":%s,"requeues":%s,"history":[%s],"payload":%s}',
-    holdfast.outbox_members(v_row, v_name), holdfast.quote(v_row.discard_reason), v_row.requeues, v_history,
-    v_row.payload));
+  return holdfast.document_answer(format('{%s,"attemptLog":%s,"discardReason":%s,"requeues":%s,"history":[%s],"payload":%s}',
+    holdfast.outbox_members(v_row, v_name), coalesce(v_row.attempt_log::text, '[]'), holdfast.quote(v_row.discard_reason),
+    v_row.requeues, v_history, v_row.payload));
 end $$;
 
 -- Makes dead or delivered rows, which the caller has locked in the order of their ids, pending and due now, with all their
@@ -111,9 +111,11 @@ begin
   select * into v_row from public.outbox o where o.tenant_id = v_tenant and o.id = v_id for no key update;
   if not found then
     return holdfast.refusal(404, 'not_found', 'There is nothing at this address.');
-  elsif holdfast.outbox_state(v_row) not in ('dead', 'delivered') or v_row.destination_id is null then
+  elsif not exists (select from public.destination d where d.tenant_id = v_tenant and d.id = v_row.destination_id)
+    or holdfast.outbox_state(v_row) not in ('dead', 'delivered') then
     return holdfast.refusal(409, 'outbox_state',
       case when v_row.destination_id is null then 'This event has no subscriber.'
+           when holdfast.outbox_state(v_row) in ('dead', 'delivered') then 'The destination of this event was deleted.'
            else format('This event is %s; only a dead or a delivered one can be sent again.',
                        holdfast.outbox_state(v_row)) end,
       format('"state":"%s"', holdfast.outbox_state(v_row)));
@@ -217,6 +219,7 @@ begin
     select o.id from public.outbox o
     where o.id = any (v_batch.ids) and o.tenant_id = v_tenant
       and case v_state when 'dead' then o.dead_lettered_at else o.processed_at end is not null
+      and exists (select from public.destination d where d.id = o.destination_id limit 1)
     order by o.id for no key update);
   perform holdfast.back_to_pending(v_ids);
   perform holdfast.audit_rows(p_call, 'requeued', v_ids);
@@ -256,16 +259,6 @@ create or replace function holdfast.unknown_event(p_tenant uuid, p_id text) retu
 language sql stable as $$
   select p_id is not null and not exists (select from public.outbox o where o.tenant_id = p_tenant and o.id = p_id::bigint)
 $$;
-
--- Discards pending or dead rows, which the caller has locked in the order of their ids; those behind them are woken.
-create or replace function holdfast.set_aside(p_ids bigint[], p_reason text) returns void
-language plpgsql volatile security invoker as $$
-begin
-  update public.outbox o set discarded_at = clock_timestamp(), discard_reason = p_reason, dead_lettered_at = null,
-    lease_token = null, leased_until = null
-  where o.id = any (p_ids);
-  perform holdfast.wake_behind(p_ids);
-end $$;
 
 -- {"tenantId","userId","actor","id","reason"}: discards a pending or dead row. The result of an attempt in flight is refused.
 create or replace function holdfast.discard_one(p_call jsonb) returns holdfast.outcome

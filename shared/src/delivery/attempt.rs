@@ -8,7 +8,7 @@
 
 use std::error::Error as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -49,17 +49,32 @@ pub enum Attempt {
     Gone(String),
     /// Permanent rejection by a healthy destination.
     Rejected(String),
-    /// A healthy destination asks for a pause.
+    /// A healthy destination asks for a pause: 429, or 503 with `Retry-After`.
     Throttled {
         /// What it answered.
         error: String,
-        /// The pause.
-        wait: Duration,
+        /// The pause; `None` where it did not say how long.
+        wait: Option<Duration>,
     },
     /// No connection, no answer in time, or one that is not 2xx and incomplete.
     NoAnswer(String),
     /// Nothing was sent: no valid secret or address.
     Unsendable(String),
+}
+
+/// An attempt, and the status of the answer if there was one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The result.
+    pub attempt: Attempt,
+    /// The HTTP status.
+    pub status: Option<u16>,
+}
+
+impl From<Attempt> for Answered {
+    fn from(attempt: Attempt) -> Self {
+        Self { attempt, status: None }
+    }
 }
 
 /// An HTTP client with a guard. Make one per invocation: connections that were open when a sandbox froze are dead.
@@ -86,24 +101,26 @@ impl Sender {
     }
 
     /// Sends a webhook once; `now` goes into the signature.
-    pub async fn attempt(&self, message: &Claimed, now: Timestamp) -> Attempt {
+    pub async fn attempt(&self, message: &Claimed, now: Timestamp) -> Answered {
         let headers = match signed_headers(message, now) {
             Ok(headers) => headers,
-            Err(error) => return Attempt::Unsendable(error),
+            Err(error) => return Attempt::Unsendable(error).into(),
         };
         let deadline = Instant::now() + self.timeout;
         let answer = match self.send(&message.url, headers, message.payload.clone(), deadline).await {
             Ok(answer) => answer,
-            Err(attempt) => return attempt,
+            Err(attempt) => return attempt.into(),
         };
+        let status = Some(answer.status().as_u16());
         if answer.status().is_success() {
             let _ = timeout_at(deadline.min(Instant::now() + BODY_OF_2XX), read(answer)).await;
-            return Attempt::Delivered;
+            return Answered { attempt: Attempt::Delivered, status };
         }
-        match self.rest(answer, deadline).await {
+        let attempt = match self.rest(answer, deadline).await {
             Ok(answer) => classify(&answer, now),
             Err(attempt) => attempt,
-        }
+        };
+        Answered { attempt, status }
     }
 
     /// Gives `work` the time limit of an attempt.
@@ -211,10 +228,14 @@ pub(crate) fn classify(answer: &PartnerAnswer, now: Timestamp) -> Attempt {
         return Attempt::Delivered;
     }
     let error = answer.excerpt();
-    if answer.status == StatusCode::GONE {
-        return Attempt::Gone(error);
+    // A time that has passed is no wait: what is tried again at once would come back at once.
+    let wait = answer.retry_after(now).filter(|wait| !wait.is_zero());
+    match answer.status {
+        StatusCode::GONE => Attempt::Gone(error),
+        StatusCode::TOO_MANY_REQUESTS => Attempt::Throttled { error, wait },
+        StatusCode::SERVICE_UNAVAILABLE if wait.is_some() => Attempt::Throttled { error, wait },
+        _ => Attempt::Failed { error, retry_after: wait },
     }
-    Attempt::Failed { error, retry_after: answer.retry_after(now) }
 }
 
 /// The row's id on the wire, the same at every attempt. No dot in it: in the signed text a dot ends the id.
@@ -253,8 +274,8 @@ fn signed_headers(message: &Claimed, now: Timestamp) -> Result<HeaderMap, String
     Ok(headers)
 }
 
-/// The wait that `Retry-After` asks for, in seconds (some servers send a fraction: rounded up) or by an HTTP date: at
-/// most an hour, zero for a past date. `None` for anything else.
+/// The wait that `Retry-After` asks for, in seconds (some servers send a fraction: rounded up) or by an HTTP date in any of the
+/// three forms of RFC 9110: at most an hour, zero for a past date. `None` for anything else.
 pub fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     if value.starts_with(|c: char| c.is_ascii_digit())
@@ -264,8 +285,9 @@ pub fn retry_after(value: &str, now: Timestamp) -> Option<Duration> {
         let secs: f64 = value.parse().ok()?;
         return Some(Duration::from_secs_f64(secs.ceil().min(RETRY_MAX.as_secs_f64())));
     }
-    let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
-    let wait = Duration::try_from(until.duration_since(now)).unwrap_or(Duration::ZERO);
+    let until = httpdate::parse_http_date(value).ok()?;
+    let now = UNIX_EPOCH + Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
+    let wait = until.duration_since(now).unwrap_or(Duration::ZERO);
     Some(wait.min(RETRY_MAX))
 }
 

@@ -229,6 +229,31 @@ pub async fn rearrange(db: &Db, most: u32) -> Result<Rearranged, DbError> {
     })
 }
 
+/// Discards up to `most` pending rows of one deleted destination. Returns whether there is more to do at once.
+pub async fn end_destination(db: &Db, most: u32) -> Result<bool, DbError> {
+    let row = db.call_one(&Statement::new("holdfast.relay_end_destination", json!({"most": most}))).await?;
+    Ok(row.try_get("more")?)
+}
+
+/// Notes that this relay begins to watch for events.
+pub async fn begin_watch(db: &Db, relay: Uuid) -> Result<(), DbError> {
+    db.call(&Statement::new("holdfast.relay_begin_watch", json!({"relay": relay}))).await?;
+    Ok(())
+}
+
+/// Whether another relay has begun to watch since this one did.
+pub async fn is_followed(db: &Db, relay: Uuid) -> Result<bool, DbError> {
+    let row = db.call_one(&Statement::new("holdfast.relay_is_followed", json!({"relay": relay}))).await?;
+    Ok(row.try_get("followed")?)
+}
+
+/// How many destinations have answered nothing but "slow down" for as long as `time`.
+pub async fn long_throttled(db: &Db, time: Duration) -> Result<i64, DbError> {
+    let argument = json!({"secs": time.as_secs_f64()});
+    let row = db.call_one(&Statement::new("holdfast.relay_long_throttled", argument)).await?;
+    Ok(row.try_get("destinations")?)
+}
+
 /// Due rows and the age of the oldest of them in seconds; `most` destinations and rows are looked at in all.
 pub async fn backlog(db: &Db, most: u32) -> Result<(i64, f64), DbError> {
     let row = db.call_one(&Statement::new("holdfast.relay_backlog", json!({"most": most}))).await?;

@@ -31,7 +31,14 @@ pub enum Transition {
         jitter: f64,
         /// Least time to the retry.
         retry_after: Option<Duration>,
-        /// A pause that the destination asked for, for all its rows.
+        /// No connection, no answer in time, or a 5xx: nobody there could read it.
+        unreachable: bool,
+    },
+    /// The destination asked for a pause: all its rows wait, and the attempt is given back.
+    Throttled {
+        /// Kept as `last_error`.
+        error: String,
+        /// `None`: it did not say how long.
         pause: Option<Duration>,
     },
     /// Permanent rejection by a healthy destination: a dead letter at once.
@@ -49,22 +56,39 @@ pub struct Settlement {
     pub token: Uuid,
     /// Its new state.
     pub transition: Transition,
+    /// HTTP status of the answer, kept with the row's last attempts.
+    pub status: Option<u16>,
+    /// How long the attempt took, kept with it.
+    pub took: Duration,
 }
 
 impl Settlement {
+    /// Of an attempt of which nothing else is known.
+    pub fn new(id: i64, token: Uuid, transition: Transition) -> Self {
+        Self { id, token, transition, status: None, took: Duration::ZERO }
+    }
+
     fn to_json(&self) -> Value {
         let (outcome, error) = match &self.transition {
             Transition::Delivered => ("delivered", None),
             Transition::Failed { error, .. } => ("failed", Some(error)),
+            Transition::Throttled { error, .. } => ("throttled", Some(error)),
             Transition::Rejected(error) => ("rejected", Some(error)),
             Transition::Gone(error) => ("gone", Some(error)),
         };
         let mut json = json!({"id": self.id, "token": self.token, "outcome": outcome,
-            "error": error.map(|error| storable(error))});
-        if let Transition::Failed { jitter, retry_after, pause, .. } = &self.transition {
-            json["jitter"] = json!(jitter);
-            json["retryAfterSecs"] = json!(retry_after.map(|wait| wait.as_secs_f64()));
-            json["pauseSecs"] = json!(pause.map(|pause| pause.as_secs_f64()));
+            "error": error.map(|error| storable(error)), "status": self.status,
+            "ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX)});
+        match &self.transition {
+            Transition::Failed { jitter, retry_after, unreachable, .. } => {
+                json["jitter"] = json!(jitter);
+                json["retryAfterSecs"] = json!(retry_after.map(|wait| wait.as_secs_f64()));
+                json["unreachable"] = json!(unreachable);
+            }
+            Transition::Throttled { pause, .. } => {
+                json["pauseSecs"] = json!(pause.map(|pause| pause.as_secs_f64()));
+            }
+            _ => (),
         }
         json
     }
@@ -75,7 +99,7 @@ impl Settlement {
 pub struct Settled {
     /// Settled as delivered.
     pub delivered: u64,
-    /// Not delivered: retried, dead-lettered, or waiting at a destination that is gone.
+    /// Not delivered: retried, dead-lettered, or waiting at a destination that is gone or asked for a pause.
     pub failed: u64,
     /// Those of `failed` that are dead letters now.
     pub dead_lettered: u64,
@@ -98,6 +122,8 @@ pub struct BreakerTerms {
     pub pause: Duration,
     /// Limit of that doubling.
     pub pause_max: Duration,
+    /// It also opens when a destination could not be reached for so long, by whatever attempt.
+    pub unreachable: Duration,
 }
 
 /// Settles attempts, all in one transaction. `retry_unit` is the unit of the backoff 2^attempts.
@@ -110,7 +136,7 @@ pub async fn settle(
     let attempts: Vec<Value> = settlements.iter().map(Settlement::to_json).collect();
     let argument = json!({"attempts": attempts, "unitSecs": retry_unit.as_secs_f64(), "breaker": {
         "after": breaker.after, "openSecs": breaker.pause.as_secs_f64(),
-        "openMaxSecs": breaker.pause_max.as_secs_f64()}});
+        "openMaxSecs": breaker.pause_max.as_secs_f64(), "unreachableSecs": breaker.unreachable.as_secs_f64()}});
     let rows = db.call(&Statement::new("holdfast.relay_settle", argument)).await?;
     let mut settled = Settled::default();
     let mut settled_rows = 0;

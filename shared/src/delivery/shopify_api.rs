@@ -2,9 +2,10 @@
 //!
 //! Promises: an answer is data, or an [`Attempt`] that says how it failed; throttling names the pause that the shop needs.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,17 +35,34 @@ struct GraphqlError {
 
 /// A shop's API, as one attempt uses it.
 pub(super) struct AdminApi<'a> {
-    pub(super) sender: &'a Sender,
+    sender: &'a Sender,
     /// The GraphQL endpoint.
-    pub(super) url: &'a str,
+    url: &'a str,
     /// The access token; without one none is sent.
-    pub(super) token: Option<&'a str>,
+    token: Option<&'a str>,
     /// Names the attempt's message for logs of the shop; Shopify itself deduplicates by a variable of the query.
     pub(super) message_id: &'a str,
-    pub(super) now: Timestamp,
+    now: Timestamp,
+    /// Of the last answer; 0 before there was one.
+    last_status: AtomicU16,
 }
 
-impl AdminApi<'_> {
+impl<'a> AdminApi<'a> {
+    pub(super) fn new(
+        sender: &'a Sender,
+        url: &'a str,
+        token: Option<&'a str>,
+        message_id: &'a str,
+        now: Timestamp,
+    ) -> Self {
+        Self { sender, url, token, message_id, now, last_status: AtomicU16::new(0) }
+    }
+
+    /// The HTTP status of the last answer.
+    pub(super) fn last_status(&self) -> Option<u16> {
+        Some(self.last_status.load(Ordering::Relaxed)).filter(|status| *status > 0)
+    }
+
     /// Makes one GraphQL request and returns its `data`.
     pub(super) async fn ask<T: for<'de> Deserialize<'de>>(
         &self,
@@ -53,10 +71,7 @@ impl AdminApi<'_> {
     ) -> Result<T, Attempt> {
         let body = json!({"query": query, "variables": variables}).to_string();
         let answer = self.sender.post(self.url, self.headers()?, body).await?;
-        if answer.status == StatusCode::TOO_MANY_REQUESTS {
-            let wait = answer.retry_after(self.now).unwrap_or(THROTTLED_WAIT);
-            return Err(Attempt::Throttled { error: answer.excerpt(), wait: wait.min(THROTTLED_WAIT_MAX) });
-        }
+        self.last_status.store(answer.status.as_u16(), Ordering::Relaxed);
         match classify(&answer, self.now) {
             Attempt::Delivered => read(&answer),
             failure => Err(failure),
@@ -89,7 +104,7 @@ fn read<T: for<'de> Deserialize<'de>>(answer: &PartnerAnswer) -> Result<T, Attem
         .map_err(|_| failed(format!("no GraphQL answer: {}", answer.excerpt())))?;
     if let Some(error) = read.errors.iter().find(|error| error.extensions["code"] == "THROTTLED") {
         let wait = throttled_wait(&read.extensions["cost"]);
-        return Err(Attempt::Throttled { error: format!("THROTTLED: {}", error.message), wait });
+        return Err(Attempt::Throttled { error: format!("THROTTLED: {}", error.message), wait: Some(wait) });
     }
     match (read.errors.first(), read.data) {
         (Some(error), _) => Err(failed(format!("GraphQL: {}", error.message))),

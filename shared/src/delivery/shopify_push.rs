@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::delivery::attempt::{Attempt, Sender, message_id};
+use crate::delivery::attempt::{Answered, Attempt, Sender, message_id};
 use crate::delivery::outbox::Claimed;
 use crate::delivery::shopify_api::{AdminApi, failed};
 
@@ -93,11 +93,19 @@ pub struct Pushed {
     pub attempt: Attempt,
     /// The SKU's inventory item, where it was not stored yet.
     pub learned: Option<String>,
+    /// The HTTP status of the last answer.
+    pub status: Option<u16>,
 }
 
 impl From<Attempt> for Pushed {
     fn from(attempt: Attempt) -> Self {
-        Self { attempt, learned: None }
+        Self { attempt, learned: None, status: None }
+    }
+}
+
+impl From<Answered> for Pushed {
+    fn from(Answered { attempt, status }: Answered) -> Self {
+        Self { attempt, learned: None, status }
     }
 }
 
@@ -114,7 +122,7 @@ pub async fn push(sender: &Sender, newest: &Claimed, facts: Option<&str>, now: T
     let mut learned = None;
     let id = message_id(newest.id);
     let token = newest.secrets.first().map(String::as_str);
-    let api = AdminApi { sender, url: &newest.url, token, message_id: &id, now };
+    let api = AdminApi::new(sender, &newest.url, token, &id, now);
     let shop = Shop { api, newest };
     let attempt = sender.within(async {
         let pushed = async {
@@ -124,7 +132,8 @@ pub async fn push(sender: &Sender, newest: &Claimed, facts: Option<&str>, now: T
         pushed.await.unwrap_or_else(|attempt: Attempt| attempt)
     });
     let attempt = attempt.await;
-    Pushed { attempt, learned }
+    let status = shop.api.last_status();
+    Pushed { attempt, learned, status }
 }
 
 struct Shop<'a> {

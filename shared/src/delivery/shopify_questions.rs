@@ -119,13 +119,8 @@ pub async fn claim(db: &Db, limit: usize, lease: Duration) -> Result<Vec<Questio
 
 /// Asks the shop, once. The error says how it failed: [`Attempt::Rejected`] if asking again cannot help.
 pub async fn ask(sender: &Sender, question: &Question, now: Timestamp) -> Result<Disposed, Attempt> {
-    let api = AdminApi {
-        sender,
-        url: &question.url,
-        token: Some(&question.secret),
-        message_id: &question.reverse_order_id,
-        now,
-    };
+    let (token, id) = (Some(question.secret.as_str()), &question.reverse_order_id);
+    let api = AdminApi::new(sender, &question.url, token, id, now);
     let found: Found = api.ask(DISPOSITIONS, &json!({"id": question.reverse_order_id})).await?;
     read(found).map_err(|error| Attempt::Rejected(error.into()))
 }
@@ -191,7 +186,7 @@ fn outcome(attempt: Attempt) -> (String, bool, Option<Duration>) {
     match attempt {
         Attempt::Rejected(error) | Attempt::Gone(error) => (error, true, None),
         Attempt::Failed { error, retry_after } => (error, false, retry_after),
-        Attempt::Throttled { error, wait } => (error, false, Some(wait)),
+        Attempt::Throttled { error, wait } => (error, false, wait),
         Attempt::NoAnswer(error) | Attempt::Unsendable(error) => (error, false, None),
         Attempt::Delivered => ("no answer".into(), false, None),
     }

@@ -43,6 +43,8 @@ pub enum Scope {
     OutboxAdmin,
     /// Change customers' limits and holds, void invoices, book payments.
     CreditWrite,
+    /// Read the events of a destination, and ask for them again.
+    EventsRead,
     /// See what belongs to no tenant.
     PlatformAdmin,
 }
@@ -55,6 +57,7 @@ impl Scope {
             Self::OrdersRead => "orders:read",
             Self::OutboxAdmin => "outbox:admin",
             Self::CreditWrite => "credit:write",
+            Self::EventsRead => "events:read",
             Self::PlatformAdmin => "platform:admin",
         }
     }

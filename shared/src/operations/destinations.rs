@@ -52,6 +52,7 @@ pub const ROTATION_OVERLAP_HOURS: u32 = 24;
 const SECRET_BYTES: usize = 32;
 // The limits of openapi.yaml.
 const NAME_MAX_CHARS: usize = 200;
+const REASON_MAX_CHARS: usize = 2_000;
 const TOKEN_MAX_CHARS: usize = 500;
 const LOCATION_MAX_CHARS: usize = 255;
 const EVENT_TYPES_RANGE: RangeInclusive<usize> = 1..=50;
@@ -267,11 +268,43 @@ pub fn change(id: Uuid, fields: &DestinationFields) -> Statement {
     Statement::new("holdfast.change_destination", fields.argument()).with("id", id)
 }
 
-/// Gives a webhook a new secret beside the old one, which ends after [`ROTATION_OVERLAP_HOURS`]: 200; 404; 422
+/// Reads the body of a rotation, `{"immediate"?}`: whether the old secret ends at once, as one that is known to others must.
+pub fn read_rotation(body: &Value) -> Parsed<bool> {
+    let mut errors = Vec::new();
+    let mut immediate = false;
+    if let Some(mut fields) = Fields::open(body, "", &mut errors) {
+        match fields.optional("immediate").map(Value::as_bool) {
+            Some(Some(value)) => immediate = value,
+            Some(None) => fields.wrong("immediate", "must be true or false", &mut errors),
+            None => {}
+        }
+        fields.finish(&mut errors);
+    }
+    if errors.is_empty() { Ok(immediate) } else { Err(errors) }
+}
+
+/// Gives a webhook a new secret. The old one ends at once, or goes on beside it for [`ROTATION_OVERLAP_HOURS`]: 200; 404; 422
 /// `destination_kind`.
-pub fn rotate(id: Uuid, secret: &str) -> Statement {
-    let argument = json!({"id": id, "secret": secret, "overlapHours": ROTATION_OVERLAP_HOURS});
+pub fn rotate(id: Uuid, secret: &str, immediate: bool) -> Statement {
+    let overlap_hours = if immediate { 0 } else { ROTATION_OVERLAP_HOURS };
+    let argument = json!({"id": id, "secret": secret, "overlapHours": overlap_hours});
     Statement::new("holdfast.rotate_secret", argument)
+}
+
+/// Reads the body of a deletion, `{"reason"?}`: 1 … 2,000 characters.
+pub fn read_deletion(body: &Value) -> Parsed<Option<String>> {
+    let mut reader = DestinationReader::default();
+    if let Some(mut fields) = Fields::open(body, "", &mut reader.errors) {
+        reader.text(&mut fields, "reason", REASON_MAX_CHARS, true);
+        fields.finish(&mut reader.errors);
+    }
+    let read = reader.done()?;
+    Ok(read.members.get("reason").and_then(Value::as_str).map(str::to_owned))
+}
+
+/// Deletes a destination and discards what is pending there: 200; 404.
+pub fn delete(id: Uuid, reason: Option<&str>) -> Statement {
+    Statement::new("holdfast.delete_destination", json!({"id": id, "reason": reason}))
 }
 
 /// Writes a test event for this destination only: 200; 404; 422 `destination_kind`.

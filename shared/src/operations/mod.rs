@@ -5,6 +5,7 @@
 
 pub mod attention;
 pub mod destinations;
+pub mod events;
 pub mod exceptions;
 pub mod outbox_admin;
 pub mod reconciliations;

@@ -18,9 +18,9 @@ use crate::idempotency::endpoint::Parsed;
 /// States of an event at one destination, as people see them.
 pub const STATES: [&str; 4] = ["pending", "dead", "delivered", "discarded"];
 /// Most rows that one call of a change by filter changes: about a second's work, at ordered destinations too.
-const BATCH_MAX: u32 = 2_000;
+pub(crate) const BATCH_MAX: u32 = 2_000;
 /// Most rows that it looks at, so that a filter that fits few rows of many ends in time as well.
-const LOOK_MAX: u32 = 10_000;
+pub(crate) const LOOK_MAX: u32 = 10_000;
 /// Most rows that `GET /admin/health` counts of each kind.
 const HEALTH_MAX: u32 = 20_000;
 const REASON_MAX_CHARS: usize = 2_000;

@@ -5,7 +5,7 @@ use sqlx::{Connection, PgConnection};
 
 use super::state::State;
 use crate::partner::{inventory, webhook_url};
-use holdfast::master_data::{self, Orders, Style, User};
+use holdfast::master_data::{self, Grant, Orders, Style, User};
 use holdfast::secrets::{self, Keys};
 use sealed::{destination_place, threepl_place};
 
@@ -106,7 +106,13 @@ async fn insert(conn: &mut PgConnection, state: &State, partner_url: &str) -> Re
     master_data::add_threepl_account(conn, tenant, &demo.threepl_account, &secret).await?;
     let scopes = ["orders:write".to_owned(), "orders:read".to_owned()];
     let key = &state.partner_api_key;
-    master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI", key, &scopes, None).await?;
+    let grant = Grant { scopes: &scopes, destination: None };
+    master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI", key, grant, None).await?;
+    let scopes = ["events:read".to_owned()];
+    let (key, grant) =
+        (&state.events_api_key, Grant { scopes: &scopes, destination: Some(demo.destination) });
+    master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI, its events", key, grant, None)
+        .await?;
 
     master_data::add_tenant(conn, demo.other_tenant, "Birch & Co").await?;
     let noor = User { id: demo.other_user, display_name: "Noor Haddad (Oslo)", email: "noor@birch.example" };

@@ -27,6 +27,8 @@ pub struct State {
     /// Seals stored secrets. Absent in a state from before there were any.
     #[serde(default)]
     pub secrets_keys: String,
+    /// With `events:read` of the demo's destination.
+    pub events_api_key: String,
     pub demo: Demo,
 }
 
@@ -96,6 +98,7 @@ impl State {
             shopify_secret: secrets::random_hex(),
             partner_api_key: secrets::api_key(),
             secrets_keys: secrets::Keys::new_key("dev"),
+            events_api_key: secrets::api_key(),
             demo: Demo {
                 tenant: id(),
                 user1: id(),

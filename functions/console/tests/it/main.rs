@@ -5,6 +5,8 @@ mod addresses;
 mod attention;
 mod batches;
 mod destinations;
+mod ends;
+mod events;
 mod exceptions;
 mod outbox;
 mod page;

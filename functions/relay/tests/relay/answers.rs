@@ -52,7 +52,7 @@ impl RawPartner {
     }
 
     async fn attempt(&self, sender: &Sender) -> Attempt {
-        sender.attempt(&event_to(self.url.clone()), Timestamp::now()).await
+        sender.attempt(&event_to(self.url.clone()), Timestamp::now()).await.attempt
     }
 }
 

@@ -79,7 +79,7 @@ async fn a_claim_is_bounded_in_rows_at_a_shop_too_and_settles_in_time_that_grows
     let settle = async |rows: Vec<(i64, Uuid)>| {
         let rows = rows.into_iter();
         let attempts: Vec<_> =
-            rows.map(|(id, token)| Settlement { id, token, transition: Transition::Delivered }).collect();
+            rows.map(|(id, token)| Settlement::new(id, token, Transition::Delivered)).collect();
         settlement::settle(&worker, &attempts, TERMS.retry_unit, Limits::default().breaker).await.unwrap()
     };
     // The session plans its statements while the queue is short, and keeps its plans.

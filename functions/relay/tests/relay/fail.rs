@@ -223,13 +223,15 @@ async fn retry_after_puts_the_next_try_off_but_never_beyond_an_hour() {
         ("86400", 3599.0..=3600.0),
         // Ten minutes after the relay's clock.
         ("Tue, 14 Nov 2023 22:23:20 GMT", 599.0..=600.0),
+        ("Tuesday, 14-Nov-23 22:23:20 GMT", 599.0..=600.0),
+        ("Tue Nov 14 22:23:20 2023", 599.0..=600.0),
         // In the past, unreadable, or shorter than the backoff: the backoff counts.
         ("Wed, 21 Oct 2015 07:28:00 GMT", 1.0..=3.0),
         ("invalid", 1.0..=3.0),
         ("0", 1.0..=3.0),
     ] {
         let partner =
-            Partner::start(move |_| async move { (429.to_status(), [("retry-after", header)]) }).await;
+            Partner::start(move |_| async move { (500.to_status(), [("retry-after", header)]) }).await;
         let (db, ..) = one_due_event(&partner).await;
         let mut relay = relay(&db);
         relay.ambient.now = || jiff::Timestamp::from_second(1_700_000_000).unwrap();

@@ -62,7 +62,7 @@ async fn a_name_that_turns_to_loopback_after_it_was_checked_is_not_called() {
     let sender = Sender::with_resolver(Duration::from_millis(300), guard, resolver).unwrap();
     // The first call goes to the public address and times out; the second is not made.
     sender.attempt(&event_to(url.clone()), Timestamp::now()).await;
-    let second = error(sender.attempt(&event_to(url), Timestamp::now()).await);
+    let second = error(sender.attempt(&event_to(url), Timestamp::now()).await.attempt);
     assert!(second.contains("not public"), "{second}");
     assert_eq!(names.0.load(Ordering::SeqCst), 2);
     let called = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;

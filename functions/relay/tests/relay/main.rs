@@ -9,6 +9,7 @@ mod fail;
 mod guard;
 mod health;
 mod mail;
+mod neighbours;
 mod ordered;
 mod returns;
 mod runtime;

@@ -94,7 +94,7 @@ async fn many_destinations_that_begin_to_hang_in_the_same_instant_leave_room_for
     // No attempt ends during the test.
     let relay = relay_with(&db, Limits { attempt: PATIENCE * 2, lease: PATIENCE * 3, ..Limits::default() });
     let drain = tokio::spawn(async move { relay.run_once(PATIENCE, Instant::now() + PATIENCE * 4).await });
-    // Wait until they hold all slots that they may: 750 events would fill the 256 slots three times.
+    // Wait until they hold all slots that they may: 750 events would fill the 512 slots.
     let mut before = 0;
     while before == 0 || hanging.received().len() > before {
         before = hanging.received().len();
@@ -156,7 +156,7 @@ async fn within_a_destination_the_oldest_due_goes_first() {
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 10).await;
     db.execute("update outbox set next_attempt_at = now() - make_interval(secs => id)").await;
-    let limits = Limits { in_flight_each: 1, ..Limits::default() };
+    let limits = Limits { in_flight_each: 1, in_flight_proven: 1, ..Limits::default() };
     drain(&relay_with(&db, limits)).await;
     let order: Vec<i64> = partner.received().iter().map(|received| received.n()).collect();
     assert_eq!(order, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);

@@ -225,10 +225,10 @@ async fn a_throttled_shop_is_left_alone_for_as_long_as_it_asks() {
     change(&db, &tenant, 1, 1).await;
     assert_eq!(drain(&relay(&db)).await.claimed, 0, "the whole shop waits");
     let wait_secs: f64 =
-        db.scalar("select extract(epoch from paced_until - now())::float8 from destination_health").await;
+        db.scalar("select extract(epoch from throttled_until - now())::float8 from destination_health").await;
     assert!(wait_secs > 3.0 && wait_secs <= 8.0, "{wait_secs}");
     db.execute(
-        "update destination_health set paced_until = now(); update outbox set next_attempt_at = now()",
+        "update destination_health set throttled_until = now(); update outbox set next_attempt_at = now()",
     )
     .await;
     assert_eq!(drain(&relay(&db)).await.delivered, 2);
@@ -237,7 +237,7 @@ async fn a_throttled_shop_is_left_alone_for_as_long_as_it_asks() {
     change(&db, &tenant, 2, 1).await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     let wait_secs: f64 =
-        db.scalar("select extract(epoch from paced_until - now())::float8 from destination_health").await;
+        db.scalar("select extract(epoch from throttled_until - now())::float8 from destination_health").await;
     assert!(wait_secs > 20.0 && wait_secs <= 30.0, "{wait_secs}");
     assert_eq!(db.count(&format!("destination where id = '{destination}' and state = 'active'")).await, 1);
 }

@@ -109,7 +109,7 @@ async fn a_relay_that_runs_out_of_time_asks_for_helpers_and_only_then() {
     db.destination(&tenant, &partner.url, &["*"]).await;
     db.emit(&tenant, 2_000).await;
     let mut limits = hasty();
-    (limits.in_flight_each, limits.lease) = (4, Duration::from_secs(30));
+    (limits.in_flight_each, limits.in_flight_proven, limits.lease) = (4, 4, Duration::from_secs(30));
     for (max, asked) in [(0, 0), (3, 3), (3, 3)] {
         let mut relay = relay_with(&db, limits);
         relay.ambient.now = || jiff::Timestamp::from_second(1_800_000_030).unwrap();

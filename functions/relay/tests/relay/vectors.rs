@@ -172,13 +172,14 @@ async fn every_statement_of_the_outbox_runs_as_the_worker() {
     assert_eq!(outbox::backlog(&worker, 10).await.unwrap(), (0, 0.0));
     let transitions = [
         Transition::Delivered,
-        Transition::Failed { error: "x".into(), jitter: 1.0, retry_after: Some(SECOND), pause: Some(SECOND) },
+        Transition::Failed { error: "x".into(), jitter: 1.0, retry_after: Some(SECOND), unreachable: true },
+        Transition::Throttled { error: "x".into(), pause: None },
         Transition::Rejected("x".into()),
         Transition::Gone("x".into()),
     ];
     let attempts = (1..).zip(transitions);
     let nobodys: Vec<_> =
-        attempts.map(|(id, transition)| Settlement { id, token: Uuid::nil(), transition }).collect();
+        attempts.map(|(id, transition)| Settlement::new(id, Uuid::nil(), transition)).collect();
     let settled = settle(&worker, &nobodys, SECOND, Limits::default().breaker).await.unwrap();
-    assert_eq!(settled, Settled { stale: 4, ..Settled::default() });
+    assert_eq!(settled, Settled { stale: 5, ..Settled::default() });
 }
