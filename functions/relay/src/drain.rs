@@ -107,7 +107,7 @@ pub(crate) async fn drain(
         work_left: false,
         after: Uuid::nil(),
         batches: 1,
-        claim_deadline: deadline.checked_sub(limits.attempt + limits.settle).unwrap_or(now),
+        claim_deadline: deadline.checked_sub(limits.last_attempt()).unwrap_or(now),
         next_poll: now,
         idle: false,
         // Other work first: a lost row may kill this relay too.
@@ -125,8 +125,8 @@ pub(crate) async fn drain(
 impl Drain<'_> {
     async fn run(&mut self, watch: Watch) -> Result<(), DrainError> {
         let db = &self.relay.db;
-        let (id, watch_until) = (Uuid::new_v4(), Instant::now() + watch.at_least());
-        if watch.goes_on() {
+        let (id, began) = (Uuid::new_v4(), Instant::now());
+        if matches!(watch, Watch::UntilFollowed(_)) {
             outbox::begin_watch(db, id).await?;
         }
         loop {
@@ -159,11 +159,14 @@ impl Drain<'_> {
                 if let Ok(Some(ended)) = timeout_at(wake_at, self.attempts.join_next()).await {
                     self.end(ended);
                 }
-            } else if now >= watch_until && (!watch.goes_on() || outbox::is_followed(db, id).await?) {
-                return Ok(());
-            } else {
-                sleep_until(wake_at).await;
+                continue;
             }
+            let elapsed = now - began;
+            let followed = watch.asks_for_another(elapsed) && outbox::is_followed(db, id).await?;
+            if watch.is_over(elapsed, followed) {
+                return Ok(());
+            }
+            sleep_until(wake_at).await;
         }
     }
 

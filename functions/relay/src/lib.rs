@@ -42,9 +42,9 @@ use crate::drain::Drained;
 use crate::messages::Clients;
 
 /// The minute between two scheduled invocations, and some time for the next to begin.
-const WATCH_SECS: u64 = 62;
+pub const WATCH_SECS: u64 = 62;
 /// The function's time limit in template.yaml.
-const TIMEOUT_SECS: u64 = 90;
+pub const TIMEOUT_SECS: u64 = 90;
 /// 0: none.
 const MAX_HELPERS: u32 = 4;
 
@@ -104,6 +104,13 @@ pub struct Limits {
     pub breaker: BreakerTerms,
 }
 
+impl Limits {
+    /// No claim comes later than this before the deadline.
+    pub fn last_attempt(&self) -> Duration {
+        self.attempt + self.settle
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -137,14 +144,17 @@ pub enum Watch {
 }
 
 impl Watch {
-    pub(crate) fn at_least(self) -> Duration {
+    /// Whether a relay that has nothing to do may end, so long after it began; `followed`: another one has begun since.
+    pub fn is_over(self, elapsed: Duration, followed: bool) -> bool {
         match self {
-            Self::For(time) | Self::UntilFollowed(time) => time,
+            Self::For(time) => elapsed >= time,
+            Self::UntilFollowed(least) => elapsed >= least && followed,
         }
     }
 
-    pub(crate) fn goes_on(self) -> bool {
-        matches!(self, Self::UntilFollowed(_))
+    /// Whether it needs to know that it is followed, so long after it began.
+    pub(crate) fn asks_for_another(self, elapsed: Duration) -> bool {
+        matches!(self, Self::UntilFollowed(least) if elapsed >= least)
     }
 }
 

@@ -68,10 +68,8 @@ async fn claim_and_settle(db: &TestDb, count: usize, batch: usize) -> Vec<Durati
         took.push(begun.elapsed());
         let first = claimed.first().expect("an event");
         watermarks = vec![(first.destination_id, first.oldest_due_secs.unwrap() - 0.2)];
-        let delivered: Vec<_> = claimed
-            .iter()
-            .map(|row| Settlement::new(row.id, row.token, Transition::Delivered))
-            .collect();
+        let delivered: Vec<_> =
+            claimed.iter().map(|row| Settlement::new(row.id, row.token, Transition::Delivered)).collect();
         settlement::settle(&worker, &delivered, terms.retry_unit, breaker).await.unwrap();
         settled += claimed.len();
     }

@@ -49,6 +49,7 @@ pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> 
     .bind(secrets::random_hex())
     .execute(&mut *tx)
     .await?;
+    add_events_key(&mut tx, state).await?;
     sqlx::query(
         r"update destination set url = regexp_replace(url, '^http://127\.0\.0\.1:\d+', $1)
           where (name = 'Local partner' and url ~ '^http://127\.0\.0\.1:\d+/webhooks/'
@@ -59,6 +60,21 @@ pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> 
     .execute(&mut *tx)
     .await?;
     tx.commit().await?;
+    Ok(())
+}
+
+/// The partner's key for its own events, which the demo of an earlier version lacks.
+async fn add_events_key(conn: &mut PgConnection, state: &State) -> Result<()> {
+    let (demo, key, scopes) = (&state.demo, &state.events_api_key, ["events:read".to_owned()]);
+    let there: bool = sqlx::query_scalar("select exists (select from api_key where key_hash = $1)")
+        .bind(secrets::api_key_hash(key))
+        .fetch_one(&mut *conn)
+        .await?;
+    if !there {
+        let (grant, label) =
+            (Grant { scopes: &scopes, destination: Some(demo.destination) }, "Northbound EDI, its events");
+        master_data::add_api_key(conn, demo.tenant, demo.partner_user, label, key, grant, None).await?;
+    }
     Ok(())
 }
 
@@ -108,12 +124,6 @@ async fn insert(conn: &mut PgConnection, state: &State, partner_url: &str) -> Re
     let key = &state.partner_api_key;
     let grant = Grant { scopes: &scopes, destination: None };
     master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI", key, grant, None).await?;
-    let scopes = ["events:read".to_owned()];
-    let (key, grant) =
-        (&state.events_api_key, Grant { scopes: &scopes, destination: Some(demo.destination) });
-    master_data::add_api_key(conn, tenant, demo.partner_user, "Northbound EDI, its events", key, grant, None)
-        .await?;
-
     master_data::add_tenant(conn, demo.other_tenant, "Birch & Co").await?;
     let noor = User { id: demo.other_user, display_name: "Noor Haddad (Oslo)", email: "noor@birch.example" };
     master_data::add_user(conn, demo.other_tenant, &noor).await

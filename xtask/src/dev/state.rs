@@ -24,10 +24,11 @@ pub struct State {
     pub stripe_secret: String,
     pub shopify_secret: String,
     pub partner_api_key: String,
-    /// Seals stored secrets. Absent in a state from before there were any.
-    #[serde(default)]
+    /// Seals stored secrets. An earlier version of this project made none, as the next.
+    #[serde(default = "new_keys")]
     pub secrets_keys: String,
     /// With `events:read` of the demo's destination.
+    #[serde(default = "secrets::api_key")]
     pub events_api_key: String,
     pub demo: Demo,
 }
@@ -71,11 +72,9 @@ impl State {
             return Ok(state);
         }
         let read = || -> Result<Self> {
-            let mut state: Self = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
-            if state.secrets_keys.is_empty() {
-                state.secrets_keys = secrets::Keys::new_key("dev");
-                write_private(&path, &serde_json::to_string_pretty(&state)?)?;
-            }
+            let state = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
+            // With what the default of a field made.
+            write_private(&path, &serde_json::to_string_pretty(&state)?)?;
             Ok(state)
         };
         read().or_else(|error| {
@@ -97,7 +96,7 @@ impl State {
             stripe_secret: format!("whsec_{}", secrets::random_hex()),
             shopify_secret: secrets::random_hex(),
             partner_api_key: secrets::api_key(),
-            secrets_keys: secrets::Keys::new_key("dev"),
+            secrets_keys: new_keys(),
             events_api_key: secrets::api_key(),
             demo: Demo {
                 tenant: id(),
@@ -134,4 +133,8 @@ impl State {
             scope_claim: "scope".into(),
         }
     }
+}
+
+fn new_keys() -> String {
+    secrets::Keys::new_key("dev")
 }

@@ -131,8 +131,8 @@ async fn a_mail_that_cannot_be_sent_waits_and_one_that_is_refused_for_good_is_a_
     });
     db.execute("update outbox set next_attempt_at = now()").await;
     assert_eq!(drain(&relay).await.failed, 1);
-    assert_eq!(db.count("destination_health where paced_until > now() and failures = 1").await, 1);
-    db.execute("update destination_health set paced_until = null").await;
+    assert_eq!(db.count("destination_health where throttled_until > now() and failures = 1").await, 1);
+    db.execute("update destination_health set throttled_until = null").await;
     ses.answer(|_| async {
         let headers = [("x-amzn-errortype", "MessageRejected")];
         (400.to_status(), headers, Json(json!({"message": "Email address is not verified."})))

@@ -1,6 +1,6 @@
 //! Third-party stand-ins and verifiers, run by the Python that HOLDFAST_TEST_PYTHON names.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use aws::mailer::Mailer;
@@ -8,10 +8,10 @@ use aws::scheduler::{Scheduled, Scheduler};
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use relay::Helpers;
 use serde_json::{Value, json};
-use testing::{Seed, TestDb, python};
+use testing::{Moto, Seed, TestDb, python};
 use tokio::time::Instant;
 
-use crate::support::{PATIENCE, Partner, ToStatus, drain, hasty, relay, relay_with};
+use crate::support::{Partner, ToStatus, drain, hasty, relay, relay_with};
 
 /// An SDK configuration for a stand-in at this address.
 pub fn aws_at(endpoint: &str) -> SdkConfig {
@@ -24,58 +24,25 @@ pub fn aws_at(endpoint: &str) -> SdkConfig {
         .build()
 }
 
-/// moto's server.
-struct Moto {
-    server: Child,
-    url: String,
+fn scheduler(moto: &Moto) -> Scheduler {
+    let arn = |what: &str| format!("arn:aws:{what}");
+    Scheduler::new(
+        &aws_at(&moto.url),
+        arn("lambda:eu-west-1:123456789012:function:relay"),
+        arn("iam::123456789012:role/scheduler"),
+        None,
+    )
 }
 
-impl Moto {
-    async fn start() -> Option<Self> {
-        let python = python()?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = Command::new(python)
-            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let moto = Self { server, url: format!("http://127.0.0.1:{port}") };
-        let begun = Instant::now();
-        while reqwest::get(format!("{}/moto-api/data.json", moto.url)).await.is_err() {
-            assert!(begun.elapsed() < PATIENCE * 3, "moto does not answer");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Some(moto)
+async fn schedules(moto: &Moto) -> Vec<Value> {
+    let client = aws_sdk_scheduler::Client::new(&aws_at(&moto.url));
+    let mut all = Vec::new();
+    for schedule in client.list_schedules().send().await.unwrap().schedules() {
+        let whole = client.get_schedule().name(schedule.name().unwrap()).send().await.unwrap();
+        all.push(json!({"name": whole.name(), "expression": whole.schedule_expression(),
+            "input": whole.target().unwrap().input(), "after": whole.action_after_completion().unwrap().as_str()}));
     }
-
-    fn scheduler(&self) -> Scheduler {
-        let arn = |what: &str| format!("arn:aws:{what}");
-        Scheduler::new(
-            &aws_at(&self.url),
-            arn("lambda:eu-west-1:123456789012:function:relay"),
-            arn("iam::123456789012:role/scheduler"),
-            None,
-        )
-    }
-
-    async fn schedules(&self) -> Vec<Value> {
-        let client = aws_sdk_scheduler::Client::new(&aws_at(&self.url));
-        let mut all = Vec::new();
-        for schedule in client.list_schedules().send().await.unwrap().schedules() {
-            let whole = client.get_schedule().name(schedule.name().unwrap()).send().await.unwrap();
-            all.push(json!({"name": whole.name(), "expression": whole.schedule_expression(),
-                "input": whole.target().unwrap().input(), "after": whole.action_after_completion().unwrap().as_str()}));
-        }
-        all
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
+    all
 }
 
 #[tokio::test]
@@ -83,10 +50,10 @@ async fn asking_twice_under_one_name_is_asking_once() {
     let Some(moto) = Moto::start().await else { return };
     let at = jiff::Timestamp::from_second(4_102_444_800).unwrap();
     for expected in [Scheduled::Created, Scheduled::AlreadyThere] {
-        let asked = moto.scheduler().once_at("holdfast-relay-1-1", at, &json!({"helper": 1})).await.unwrap();
+        let asked = scheduler(&moto).once_at("holdfast-relay-1-1", at, &json!({"helper": 1})).await.unwrap();
         assert_eq!(asked, expected);
     }
-    let schedules = moto.schedules().await;
+    let schedules = schedules(&moto).await;
     assert_eq!(
         schedules,
         [
@@ -113,24 +80,25 @@ async fn a_relay_that_runs_out_of_time_asks_for_helpers_and_only_then() {
     for (max, asked) in [(0, 0), (3, 3), (3, 3)] {
         let mut relay = relay_with(&db, limits);
         relay.ambient.now = || jiff::Timestamp::from_second(1_800_000_030).unwrap();
-        relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max });
+        relay.helpers = Some(Helpers { scheduler: scheduler(&moto), max });
         relay.run_once(Duration::ZERO, Instant::now() + Duration::from_millis(900)).await.unwrap();
-        assert_eq!(moto.schedules().await.len(), asked);
+        assert_eq!(schedules(&moto).await.len(), asked);
     }
-    assert_eq!(moto.schedules().await[0]["expression"], "at(2027-01-15T08:01:00)");
+    assert_eq!(schedules(&moto).await[0]["expression"], "at(2027-01-15T08:01:00)");
     // A drain that finished its work schedules no helper, and one without Scheduler works as well.
     db.execute("delete from outbox").await;
     let mut relay = relay_with(&db, limits);
     relay.ambient.now = || jiff::Timestamp::from_second(1_800_000_630).unwrap();
-    relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max: 3 });
+    relay.helpers = Some(Helpers { scheduler: scheduler(&moto), max: 3 });
     drain(&relay).await;
-    assert_eq!(moto.schedules().await.len(), 3);
+    assert_eq!(schedules(&moto).await.len(), 3);
     // Nor does one that only waits for a destination's rate limit: helpers could not speed it up.
-    db.execute("update destination set max_per_second = 5").await;
+    db.execute("update destination set max_per_second = 1").await;
     db.emit(&tenant, 2_000).await;
-    let paced = relay.run_once(Duration::from_secs(50), Instant::now() + Duration::from_secs(2)).await;
-    assert!((1..20).contains(&paced.unwrap().delivered));
-    assert_eq!(moto.schedules().await.len(), 3);
+    // It stops claiming between two of them: after 1.5 s.
+    let paced = relay.run_once(Duration::from_secs(50), Instant::now() + Duration::from_millis(1_900)).await;
+    assert!((1..4).contains(&paced.unwrap().delivered));
+    assert_eq!(schedules(&moto).await.len(), 3);
     db.execute(
         "update destination set max_per_second = null; update destination_health set paced_until = null",
     )
@@ -138,9 +106,9 @@ async fn a_relay_that_runs_out_of_time_asks_for_helpers_and_only_then() {
     // One that could not count what is left asks for all it may.
     db.execute("alter function holdfast.relay_backlog rename to relay_backlog_that_fails").await;
     relay.ambient.now = || jiff::Timestamp::from_second(1_800_001_230).unwrap();
-    relay.helpers = Some(Helpers { scheduler: moto.scheduler(), max: 2 });
+    relay.helpers = Some(Helpers { scheduler: scheduler(&moto), max: 2 });
     relay.run_once(Duration::ZERO, Instant::now() + Duration::from_millis(900)).await.unwrap();
-    assert_eq!(moto.schedules().await.len(), 5);
+    assert_eq!(schedules(&moto).await.len(), 5);
     let gone = Scheduler::new(&aws_at("http://127.0.0.1:9"), "arn:aws:x".into(), "arn:aws:y".into(), None);
     relay.helpers = Some(Helpers { scheduler: gone, max: 3 });
     let summary = relay.run_once(Duration::ZERO, Instant::now() + Duration::from_secs(2)).await.unwrap();
