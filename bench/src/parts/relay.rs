@@ -38,6 +38,7 @@ pub async fn measure(stage: &Stage<'_>) -> Result<Measured> {
     database.run(&seed(sink)).await?;
     let function = Function::new("relay", &binary)
         .env("WORKER_DATABASE_URL", database.worker_url(database.port))
+        .env("SECRETS_KEYS", testing::SECRETS_KEYS)
         .env("DESTINATION_ALLOW", "127.0.0.1");
     let mut relays = Vec::new();
     for _ in 0..RELAYS {
