@@ -58,6 +58,11 @@ pub fn render(values: &[(&str, String)]) -> String {
     values.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
+/// The same for cargo-lambda, which reads an equals sign in a value only between quotes.
+pub fn render_quoted(values: &[(&str, String)]) -> String {
+    values.iter().map(|(name, value)| format!("{name}='{value}'\n")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,8 +52,8 @@ begin
             and o.aggregate_id = p_order and o.event_type = 'order.line_allocated');
 end $$;
 
--- p_allocation: [{"skuId","qty","atsAfter"}], or null: no mail. `allocated`, its first, is for relays that know of no others.
-create or replace function holdfast.confirmation_facts(p_tenant uuid, p_order uuid, p_allocation jsonb) returns text
+-- p_data: [{"skuId","qty","atsAfter"}], or null: no mail. `allocated`, its first, is for relays that know of no others.
+create or replace function holdfast.confirmation_facts(p_tenant uuid, p_order uuid, p_data jsonb) returns text
 language sql stable as $$
   select format('{"to":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"allocations":[%s],"lines":[%s]}',
     holdfast.quote(u.email), holdfast.quote(u.display_name), holdfast.quote(o.number), holdfast.quote(c.name),
@@ -68,10 +68,10 @@ language sql stable as $$
   cross join lateral (
     select array_agg(format('{"code":%s,"styleName":%s,"qty":%s,"atsAfter":%s}', holdfast.quote(s.code), holdfast.quote(y.name),
                             d.data -> 'qty', d.data -> 'atsAfter') order by d.ord) as documents
-    from jsonb_array_elements(p_allocation) with ordinality as d(data, ord)
+    from jsonb_array_elements(p_data) with ordinality as d(data, ord)
     join public.sku s on s.tenant_id = p_tenant and s.id = (d.data ->> 'skuId')::uuid
     join public.style y on y.tenant_id = p_tenant and y.id = s.style_id) a
-  where o.tenant_id = p_tenant and o.id = p_order and p_allocation is not null
+  where o.tenant_id = p_tenant and o.id = p_order and p_data is not null
 $$;
 
 -- {"tenantId","destinationId","skuId","inventoryItemId"}: keeps the shop's inventory item of a SKU.

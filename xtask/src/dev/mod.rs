@@ -106,7 +106,7 @@ impl Stack {
         let _partner = partner::serve(ports::local(ports.partner), &owner_url, state.sealer()?).await?;
 
         let step = Step::begin(format!("starting the functions at {}", ports.http_url()));
-        let environment = dev_env::render(&functions_environment(&state, &ports));
+        let environment = dev_env::render_quoted(&functions_environment(&state, &ports));
         let watcher = ports::any_free()?;
         bridge::serve(Side::Callers, ports::local(ports.http), ports::local(watcher)).await?;
         let bridge = bridge::serve(Side::Functions, ports::local(0), ports::local(watcher)).await?;
