@@ -9,7 +9,7 @@
 //! Does not promise that a run ends in one invocation: it stops in time, and asks for its own continuation.
 
 mod config;
-mod page;
+pub mod page;
 mod runs;
 mod source;
 mod work;

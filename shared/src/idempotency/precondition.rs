@@ -24,7 +24,7 @@ pub struct Precondition {
 impl Precondition {
     /// Needs `If-Match` or `baseVersion`, or both if they agree: 428 `version_required`, 400 `version_mismatch`; both leave
     /// the key unused.
-    pub(crate) fn read(headers: &HeaderMap, base_version: Option<i64>) -> Result<Self, Problem> {
+    pub fn read(headers: &HeaderMap, base_version: Option<i64>) -> Result<Self, Problem> {
         match (read_if_match(headers), base_version) {
             (None, None) => Err(Problem::version_required()),
             (None, Some(version)) => {
@@ -42,7 +42,7 @@ impl Precondition {
     }
 
     /// `If-Match` of a request that needs no version: honoured where it is there.
-    pub(crate) fn optional(headers: &HeaderMap) -> Option<Self> {
+    pub fn optional(headers: &HeaderMap) -> Option<Self> {
         read_if_match(headers).map(Self::of_if_match)
     }
 
@@ -63,7 +63,7 @@ impl Precondition {
     }
 
     /// The argument of `holdfast.matches`.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({"any": self.any, "tags": self.tags, "status": self.status, "yours": self.yours})
     }
 }

@@ -3,6 +3,7 @@
 
 mod booking;
 mod held;
+mod open;
 mod pages;
 mod resume;
 mod runtime;
