@@ -11,8 +11,11 @@ pub use outbound::{envelope, inventory_page, outbound_address};
 pub use requests::{canonical_body, gateway_event};
 pub use webhooks::{shopify_body, stripe_body, threepl_body};
 
+/// Panics where what must hold for every text does not hold for this one.
+pub type Holds = fn(&[u8]);
+
 /// All of them by the names of their folders.
-pub const ALL: [(&str, fn(&[u8])); 12] = [
+pub const ALL: [(&str, Holds); 12] = [
     ("canonical_body", canonical_body),
     ("envelope", envelope),
     ("gateway_event", gateway_event),
