@@ -36,11 +36,11 @@ impl Questions {
         if room == 0 || Instant::now() < self.next_poll {
             return;
         }
-        let due =
-            shopify_questions::claim(&relay.db, room, relay.limits.lease).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "no questions to shops were claimed");
-                Vec::new()
-            });
+        let due = shopify_questions::claim(&relay.db, room, relay.limits.lease, relay.sealer.as_ref()).await;
+        let due = due.unwrap_or_else(|error| {
+            tracing::warn!(%error, "no questions to shops were claimed");
+            Vec::new()
+        });
         if due.is_empty() {
             self.next_poll = Instant::now() + POLL;
         }

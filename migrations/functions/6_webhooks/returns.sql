@@ -21,10 +21,11 @@ begin
   return row(p_tenant, null, null)::holdfast.verdict;
 end $$;
 
--- A shop's Admin API and a token for it: those of a destination that pushes stock to the shop; no row where there is none.
-create or replace function holdfast.shop_access(p_tenant uuid, p_shop text) returns table (url text, secret text)
+-- A shop's Admin API and a token for it, sealed as it is stored: those of a destination that pushes stock to the shop; no row where
+-- there is none.
+create or replace function holdfast.shop_access(p_tenant uuid, p_shop text) returns table (destination_id uuid, url text, secret text)
 language sql stable security invoker as $$
-  select d.url, s.secret from public.destination d
+  select d.id, d.url, s.secret from public.destination d
   join public.destination_secret s on s.tenant_id = d.tenant_id and s.destination_id = d.id
   where d.tenant_id = p_tenant and d.id = any (holdfast.destinations_of_shop(p_tenant, p_shop))
     and (s.retires_at is null or s.retires_at > now())
@@ -34,7 +35,7 @@ $$;
 -- {"limit","token","leaseSecs"}: leases questions that are due, with what is needed to ask. An attempt counts when it begins. A shop
 -- that has no destination any more has no address: asking it fails.
 create or replace function holdfast.claim_questions(p_call jsonb)
-returns table (tenant_id uuid, shop_domain text, reverse_order_id text, attempts int, url text, secret text)
+returns table (tenant_id uuid, shop_domain text, reverse_order_id text, attempts int, destination_id uuid, url text, secret text)
 language plpgsql volatile security invoker as $$
 #variable_conflict use_column
 declare
@@ -51,7 +52,8 @@ begin
     where q.tenant_id = v_due.tenant_id and q.shop_domain = v_due.shop_domain and q.reverse_order_id = v_due.reverse_order_id;
     perform set_config('app.tenant_id', v_due.tenant_id::text, true);
     return query
-    select v_due.tenant_id, v_due.shop_domain, v_due.reverse_order_id, v_due.attempts + 1, coalesce(a.url, ''), coalesce(a.secret, '')
+    select v_due.tenant_id, v_due.shop_domain, v_due.reverse_order_id, v_due.attempts + 1, a.destination_id,
+      coalesce(a.url, ''), coalesce(a.secret, '')
     from (values (true)) as always(holds) left join holdfast.shop_access(v_due.tenant_id, v_due.shop_domain) a on true;
   end loop;
 end $$;

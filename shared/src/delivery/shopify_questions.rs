@@ -17,6 +17,7 @@ use crate::db::connection::Db;
 use crate::db::error::DbError;
 use crate::delivery::attempt::{Attempt, Sender};
 use crate::delivery::shopify_api::AdminApi;
+use crate::runtime::sealed::{NotOpened, Sealer, destination_place};
 
 const DISPOSITIONS: &str = "query Dispositions($id: ID!) { reverseFulfillmentOrder(id: $id) { order { id } \
      lineItems(first: 100) { pageInfo { hasNextPage } nodes { fulfillmentLineItem { lineItem { id } } \
@@ -25,7 +26,7 @@ const DISPOSITIONS: &str = "query Dispositions($id: ID!) { reverseFulfillmentOrd
 const RESTOCKED: &str = "RESTOCKED";
 
 /// A leased question.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Question {
     /// The shop's owner.
     pub tenant_id: Uuid,
@@ -35,8 +36,8 @@ pub struct Question {
     pub reverse_order_id: String,
     /// The shop's GraphQL endpoint; empty if no destination pushes to it any more.
     url: String,
-    /// Its access token.
-    secret: String,
+    /// Its access token, or why that cannot be opened.
+    secret: Result<String, NotOpened>,
     token: Uuid,
 }
 
@@ -99,8 +100,13 @@ struct Disposition {
     quantity: i64,
 }
 
-/// Leases questions that are due, at most `limit`.
-pub async fn claim(db: &Db, limit: usize, lease: Duration) -> Result<Vec<Question>, DbError> {
+/// Leases questions that are due, at most `limit`. `sealer` opens the shops' tokens; `None`: they are taken as they are stored.
+pub async fn claim(
+    db: &Db,
+    limit: usize,
+    lease: Duration,
+    sealer: Option<&Sealer>,
+) -> Result<Vec<Question>, DbError> {
     let token = Uuid::new_v4();
     let argument = json!({"limit": limit, "token": token, "leaseSecs": lease.as_secs_f64()});
     let rows = db.call(&Statement::new("holdfast.claim_questions", argument)).await?;
@@ -110,17 +116,25 @@ pub async fn claim(db: &Db, limit: usize, lease: Duration) -> Result<Vec<Questio
             shop_domain: row.try_get("shop_domain")?,
             reverse_order_id: row.try_get("reverse_order_id")?,
             url: row.try_get("url")?,
-            secret: row.try_get("secret")?,
+            secret: opened(sealer, row.try_get("destination_id")?, row.try_get("secret")?),
             token,
         })
     });
     questions.collect::<Result<_, sqlx::Error>>().map_err(DbError::Sql)
 }
 
+fn opened(sealer: Option<&Sealer>, destination: Option<Uuid>, stored: String) -> Result<String, NotOpened> {
+    match (sealer, destination) {
+        (Some(sealer), Some(destination)) => sealer.open(&destination_place(destination), &stored),
+        _ => Ok(stored),
+    }
+}
+
 /// Asks the shop, once. The error says how it failed: [`Attempt::Rejected`] if asking again cannot help.
 pub async fn ask(sender: &Sender, question: &Question, now: Timestamp) -> Result<Disposed, Attempt> {
-    let (token, id) = (Some(question.secret.as_str()), &question.reverse_order_id);
-    let api = AdminApi::new(sender, &question.url, token, id, now);
+    // Asked again once the relay has its key.
+    let token = question.secret.as_ref().map_err(|error| Attempt::Unsendable(error.to_string()))?;
+    let api = AdminApi::new(sender, &question.url, Some(token), &question.reverse_order_id, now);
     let found: Found = api.ask(DISPOSITIONS, &json!({"id": question.reverse_order_id})).await?;
     read(found).map_err(|error| Attempt::Rejected(error.into()))
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use axum::Json;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
+use shared::runtime::sealed::destination_place;
 use shared::webhooks::inbox::{Delivery, Receiver};
 use shared::webhooks::reading::Reading;
 use shared::webhooks::shopify;
@@ -78,8 +79,12 @@ async fn api(db: &TestDb, tenant: &Tenant) -> (Partner, Arc<Mutex<Value>>) {
         }
     })
     .await;
-    let destination: Uuid = db.destination(tenant, &partner.url, &["order.created"]).await.id;
-    db.execute(format!("update destination set kind = 'shopify_inventory' where id = '{destination}'")).await;
+    let destination = db.destination(tenant, &partner.url, &["order.created"]).await;
+    let sealed = testing::sealer().seal(&destination_place(destination.id), &destination.secret).unwrap();
+    db.execute(format!(
+        "update destination set kind = 'shopify_inventory'; update destination_secret set secret = '{sealed}'"
+    ))
+    .await;
     (partner, answered)
 }
 

@@ -152,6 +152,7 @@ pub fn relay(db: &TestDb) -> Relay {
 pub fn relay_with(db: &TestDb, limits: Limits) -> Relay {
     let mut relay = Relay::with(db.worker(), limits, Ambient::default());
     relay.guard = Guard::allowing("127.0.0.1").unwrap();
+    relay.sealer = Some(testing::sealer());
     relay
 }
 
