@@ -6,7 +6,7 @@
 create or replace function holdfast.channel_targets(p_tenant uuid, p_order uuid) returns setof holdfast.channel_target
 language sql stable security invoker as $$
   select l.sku_id, sum(case when o.ended then 0 else rest.qty - off.qty end)::bigint, sum(off.qty)::bigint,
-    sum(shipped.qty - back.from_unshipped - back.returned)::bigint
+    sum(shipped.qty - back.shipped)::bigint
   from (
     select o.id, o.body_updated_at, o.fulfilled_at, o.cancelled_at is not null or o.deleted_at is not null as ended
     from public.channel_order o
@@ -23,8 +23,8 @@ language sql stable security invoker as $$
     from public.channel_refund_line r
     where r.tenant_id = p_tenant and r.channel_order_id = o.id and r.line_external_id = l.external_id) refunded
   cross join lateral (
-    select greatest(refunded.returned, coalesce(sum(d.qty), 0)) as qty from public.channel_disposition d
-    where d.tenant_id = p_tenant and d.channel_order_id = o.id and d.line_external_id = l.external_id) returned
+    select coalesce(sum(d.qty), 0) as qty from public.channel_disposition d
+    where d.tenant_id = p_tenant and d.channel_order_id = o.id and d.line_external_id = l.external_id) disposed
   cross join lateral (
     select coalesce(sum(e.delta), 0) as delta from public.channel_edit_line e
     where e.tenant_id = p_tenant and e.channel_order_id = o.id and e.line_external_id = l.external_id
@@ -38,11 +38,13 @@ language sql stable security invoker as $$
     select greatest(listed.qty, case when o.fulfilled_at is not null and not o.ended then
       coalesce(l.qty_fulfilled, ordered.qty - refunded.cancelled - refunded.not_restocked) else 0 end) as qty) shipped
   cross join lateral (select greatest(0, ordered.qty - shipped.qty) as qty) unshipped
+  cross join lateral (select least(refunded.cancelled, unshipped.qty) as qty) cancelled
+  -- Of refunds and dispositions of what has left, the larger.
   cross join lateral (
-    select least(refunded.cancelled, unshipped.qty) as cancelled, least(returned.qty, shipped.qty) as returned) first
+    select greatest(refunded.returned + refunded.cancelled - cancelled.qty, disposed.qty) as qty) returned
   cross join lateral (
-    select first.returned, least(refunded.cancelled - first.cancelled, shipped.qty - first.returned) as from_unshipped,
-      first.cancelled + least(returned.qty - first.returned, unshipped.qty - first.cancelled) as unshipped) back
+    select least(returned.qty, shipped.qty) as shipped,
+      cancelled.qty + least(greatest(0, returned.qty - shipped.qty), unshipped.qty - cancelled.qty) as unshipped) back
   cross join lateral (select unshipped.qty - back.unshipped as qty) rest
   cross join lateral (select least(refunded.not_restocked, rest.qty) as qty) off
   group by l.sku_id

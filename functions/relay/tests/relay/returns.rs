@@ -123,6 +123,28 @@ async fn a_return_that_was_restocked_comes_back_once() {
 }
 
 #[tokio::test]
+async fn of_refunds_and_dispositions_of_one_line_the_larger_counts() {
+    for (how, after) in
+        [("return", [7, 8]), ("cancel", [7, 8]), ("legacy_restock", [7, 8]), ("no_restock", [7, 7])]
+    {
+        let db = TestDb::create().await;
+        let tenant = shipped(&db).await;
+        let (_partner, says) = api(&db, &tenant).await;
+        *says.lock().unwrap() = answer(&[(1, "RESTOCKED", 2)]);
+        told(&db, "1", TOPIC, &disposed()).await;
+        drain(&relay(&db)).await;
+        assert_eq!(on_hand(&db).await, 7);
+        for (id, qty, after) in [(51, 1, after[0]), (52, 2, after[1])] {
+            let line = json!({"id": id, "line_item_id": 11, "quantity": qty, "restock_type": how});
+            told(&db, &id.to_string(), "refunds/create", &json!({"order_id": 1, "refund_line_items": [line]}))
+                .await;
+            assert_eq!(on_hand(&db).await, after, "{how}");
+        }
+        db.assert_consistent().await;
+    }
+}
+
+#[tokio::test]
 async fn without_a_token_a_person_is_told_and_a_retry_asks() {
     let db = TestDb::create().await;
     let tenant = shipped(&db).await;
