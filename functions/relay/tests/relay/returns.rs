@@ -136,8 +136,13 @@ async fn of_refunds_and_dispositions_of_one_line_the_larger_counts() {
         assert_eq!(on_hand(&db).await, 7);
         for (id, qty, after) in [(51, 1, after[0]), (52, 2, after[1])] {
             let line = json!({"id": id, "line_item_id": 11, "quantity": qty, "restock_type": how});
-            told(&db, &id.to_string(), "refunds/create", &json!({"order_id": 1, "refund_line_items": [line]}))
-                .await;
+            told(
+                &db,
+                &id.to_string(),
+                "refunds/create",
+                &json!({"order_id": 1, "refund_line_items": [line]}),
+            )
+            .await;
             assert_eq!(on_hand(&db).await, after, "{how}");
         }
         db.assert_consistent().await;
