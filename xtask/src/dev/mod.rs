@@ -217,9 +217,7 @@ fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, Str
     values.push(("DESTINATION_ALLOW", "127.0.0.1,localhost".into()));
     values.extend(partner::ses::environment(&ports.partner_url()));
     // Whoever wants to try the console with an issuer sets them in the shell.
-    // In quotes: an address may hold an equals sign, at which the watcher's file would end.
-    let given = SIGN_IN.iter().filter_map(|name| Some((*name, format!("\"{}\"", std::env::var(name).ok()?))));
-    values.extend(given);
+    values.extend(SIGN_IN.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?))));
     values
 }
 
