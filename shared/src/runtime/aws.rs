@@ -1,6 +1,7 @@
-//! The two calls that every function may make to AWS: for the value of a secret, and for a token that RDS takes as a password.
+//! What every function may ask AWS for: the value of a secret, and a token that RDS takes as a password; and the signed request
+//! that is made of such a call.
 //!
-//! Promises: a call ends within 2.5 s. Relies on the credentials that Lambda puts into the environment, and on
+//! Promises: a call for a secret ends within 2.5 s. Relies on the credentials that Lambda puts into the environment, and on
 //! `AWS_ENDPOINT_URL_SECRETS_MANAGER` where a stand-in is to be asked.
 //! Not the AWS SDK: its client and its configuration would be most of a function's code, for one request a sandbox. The
 //! signature is by AWS's own crate.
@@ -64,13 +65,12 @@ struct Refusal {
 
 /// The text of a secret's current version, by its ARN or name.
 pub(crate) async fn secret_value(arn: &str) -> Result<String, AwsError> {
-    let region = required("AWS_REGION")?;
-    let url = endpoint(&region);
+    let url = endpoint("secretsmanager")?;
     let body = json!({"SecretId": arn}).to_string();
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let done = attempt_secret_value(&url, &region, &body).await;
+        let done = attempt_secret_value(&url, &body).await;
         match done {
             Err(error) if attempt < ATTEMPTS && may_pass(&error) => {}
             done => return done,
@@ -78,13 +78,19 @@ pub(crate) async fn secret_value(arn: &str) -> Result<String, AwsError> {
     }
 }
 
-fn endpoint(region: &str) -> String {
-    let given = ["AWS_ENDPOINT_URL_SECRETS_MANAGER", "AWS_ENDPOINT_URL"]
-        .into_iter()
-        .find_map(|name| required(name).ok());
+/// Where a service of this region is called, with a slash at the end: `AWS_ENDPOINT_URL_<SERVICE>`, `AWS_ENDPOINT_URL`, or AWS.
+pub fn endpoint(service: &str) -> Result<String, AwsError> {
+    let region = required("AWS_REGION")?;
+    let named = match service {
+        "secretsmanager" => "AWS_ENDPOINT_URL_SECRETS_MANAGER",
+        "lambda" => "AWS_ENDPOINT_URL_LAMBDA",
+        "codedeploy" => "AWS_ENDPOINT_URL_CODEDEPLOY",
+        _ => "AWS_ENDPOINT_URL",
+    };
+    let given = [named, "AWS_ENDPOINT_URL"].into_iter().find_map(|name| required(name).ok());
     let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-    let url = given.unwrap_or_else(|| format!("https://secretsmanager.{region}.{suffix}"));
-    format!("{}/", url.trim_end_matches('/'))
+    let url = given.unwrap_or_else(|| format!("https://{service}.{region}.{suffix}"));
+    Ok(format!("{}/", url.trim_end_matches('/')))
 }
 
 /// Whether the same request may succeed now.
@@ -96,27 +102,43 @@ fn may_pass(error: &AwsError) -> bool {
     }
 }
 
-async fn attempt_secret_value(url: &str, region: &str, body: &str) -> Result<String, AwsError> {
+async fn attempt_secret_value(url: &str, body: &str) -> Result<String, AwsError> {
     let headers = [("content-type", JSON), ("x-amz-target", TARGET)];
+    let content = post("secretsmanager", url, &headers, body, ATTEMPT_TIMEOUT).await?;
+    let read: Result<SecretValue, _> = serde_json::from_slice(&content);
+    read.map(|value| value.secret_string).map_err(|_| AwsError::Refused {
+        status: 200,
+        kind: "an answer without SecretString: binary secrets are not used here".into(),
+    })
+}
+
+/// A signed request with these headers (lower-case names) and this body, and the body of its answer if that is a success.
+pub async fn post(
+    service: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+    timeout: Duration,
+) -> Result<Vec<u8>, AwsError> {
+    let region = required("AWS_REGION")?;
     let content = SignableBody::Bytes(body.as_bytes());
-    let request = SignableRequest::new("POST", url, headers.into_iter(), content).map_err(unsigned)?;
-    let signed = signature(request, region, "secretsmanager", SigningSettings::default())?;
-    let mut call = client().post(url).header("content-type", JSON).header("x-amz-target", TARGET);
-    for (name, value) in signed.headers() {
+    let request = SignableRequest::new("POST", url, headers.iter().copied(), content).map_err(unsigned)?;
+    let signed = signature(request, &region, service, SigningSettings::default())?;
+    let mut call = client().post(url).timeout(timeout);
+    for (name, value) in headers.iter().copied().chain(signed.headers()) {
         call = call.header(name, value);
     }
     let answer = call.body(body.to_owned()).send().await?;
     let status = answer.status();
+    // Where a service's errors name their type; the others have it in the body.
+    let named =
+        answer.headers().get("x-amzn-errortype").and_then(|kind| kind.to_str().ok()).map(str::to_owned);
     let content = answer.bytes().await?;
     if status.is_success() {
-        let read: Result<SecretValue, _> = serde_json::from_slice(&content);
-        return read.map(|value| value.secret_string).map_err(|_| AwsError::Refused {
-            status: status.as_u16(),
-            kind: "an answer without SecretString: binary secrets are not used here".into(),
-        });
+        return Ok(content.into());
     }
-    let kind =
-        serde_json::from_slice(&content).map_or_else(|_| "an unknown error".into(), |Refusal { kind }| kind);
+    let told = serde_json::from_slice(&content).ok().map(|Refusal { kind }| kind);
+    let kind = told.or(named).unwrap_or_else(|| "an unknown error".into());
     Err(AwsError::Refused { status: status.as_u16(), kind })
 }
 
@@ -175,7 +197,7 @@ fn unsigned(error: impl std::fmt::Display) -> AwsError {
 fn client() -> reqwest::Client {
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
     let new = || {
-        let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).timeout(ATTEMPT_TIMEOUT);
+        let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
         builder.build().unwrap_or_default()
     };
     CLIENT.get_or_init(new).clone()
