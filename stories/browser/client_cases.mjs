@@ -116,6 +116,13 @@ export const cases = {
 		equal(w.asked.map((a) => a.key), [undefined, undefined, undefined]);
 		equal((await thrown(world(lib, [lost()], { attempts: 1 }).client.get('/x'))).name, 'Failure');
 	},
+	async 'what is not JSON is read as text and its errors still as problems'(lib) {
+		const w = world(lib, [[200, 'a,b\r\n1,2\r\n'], [404, problem('not_found')], [200, '']]);
+		equal(await w.client.get('/x.csv', { accept: 'text/csv' }), 'a,b\r\n1,2\r\n');
+		equal(w.asked[0].headers.accept, 'text/csv');
+		equal((await thrown(w.client.get('/x.csv', { accept: 'text/csv' }))).code, 'not_found');
+		equal(await w.client.get('/x.csv', { accept: 'text/csv' }), '');
+	},
 	async 'a storage that is full costs the reload and not the request'(lib) {
 		const storage = { length: 0, key: () => null, getItem: () => null, setItem: () => { throw new Error('full'); }, removeItem: () => {} };
 		const w = world(lib, [lost(), [200, {}]], { storage });

@@ -133,6 +133,10 @@ class Tenant:
         scopes = claims.pop("scope", ALL_SCOPES)
         return self.stack.token(self.id, self.users[person], scopes, **{"name": names[person], **claims})
 
+    def key(self, *scopes):
+        """An API key of the first person."""
+        return json.loads(self.stack.xtask("admin", "api-key", "issue", "--tenant", self.id, "--user", self.users[0], "--scopes", ",".join(scopes)))["key"]
+
     def get(self, path, person=0):
         status, body = http("GET", self.stack.url + path, headers={"authorization": f"Bearer {self.token(person)}"})
         assert status == 200, body
@@ -155,6 +159,23 @@ class Tenant:
 
     def allocate(self, order, quantities, person=0):
         return self.send("POST", f"/orders/{order['id']}/allocate", {"lines": [{"skuId": self.skus[code]["id"], "qty": qty} for code, qty in quantities.items()]}, person)
+
+    def dead(self, count, error):
+        """So many dead letters at every destination of this house."""
+        self.stack.sql(f"""with bumped as (update tenant set event_sequence = event_sequence + {count} where id = '{self.id}' returning event_sequence - {count} as base)
+            select holdfast.emit('{self.id}', (select array_agg(row('inbox.exception', 'tenant', '{self.id}', base + n, null, format('{{"n":%s}}', n))::holdfast.event order by n)
+            from bumped, generate_series(1, {count}) n));
+            update outbox set dead_lettered_at = now(), attempts = 12, last_error = '{error}' where tenant_id = '{self.id}' and event_type = 'inbox.exception'""")
+
+    def reconcile(self, counted):
+        """A night in which the 3PL counts so: code → units on hand. Returns the run's id."""
+        stack = self.stack
+        stack.sql(f"""insert into threepl_inventory (tenant_id, account_id, base_url, token) values ('{self.id}', '{self.account}', '{stack.partner}/3pl/{self.account}', 'token')
+            on conflict do nothing""")
+        report = {"account": self.account, "items": [{"sku": code, "onHand": units} for code, units in counted.items()]}
+        assert http("POST", f"{stack.partner}/inventory", report)[0] == 200
+        stack.invoke("reconcile", {"tenantId": self.id})
+        return self.get("/admin/reconcile")["items"][0]["id"]
 
     def webhook(self, name="Northbound EDI", **fields):
         """A destination at the partner, whose secret the partner finds by the event's id."""

@@ -1,5 +1,6 @@
 """Operators: dead letters, exceptions, shortfalls, destinations; and that partners' text stays text."""
 
+import csv
 import re
 
 from stack import http, until
@@ -57,6 +58,52 @@ def test_only_the_group_of_one_cause_is_sent_again(house, window):
     page.get_by_role("dialog").get_by_role("button", name="Discard all").click()
     page.get_by_text("1 event is discarded.").wait_for()
     assert [event["state"] for event in house.get("/admin/outbox?state=discarded")["items"]] == ["discarded"]
+
+
+def test_thousands_of_dead_letters_are_sent_again_in_bounded_calls_and_the_progress_is_shown(house, window):
+    house.webhook("Legacy EDI")
+    house.dead(4_501, "HTTP 503 Service Unavailable")
+    page = window(house.token()).open("dead-letters")
+    page.get_by_text("The newest 1,000 are shown by their causes").wait_for()
+    sent, told = [], []
+
+    def slowly(route):
+        sent.append(route.request.headers["idempotency-key"])
+        answer = route.fetch()
+        told.append(page.get_by_role("dialog").locator("[role=status]").first.inner_text())
+        route.fulfill(response=answer)
+
+    page.route("**/admin/outbox/requeue", slowly)
+    page.get_by_role("button", name="Send all 4,501 again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send again").click()
+    page.get_by_text("4,501 events are pending again.").wait_for()
+    assert told == ["", "2,000 of 4,501", "4,000 of 4,501"] and len(set(sent)) == 3
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_text("No dead letters").wait_for()
+
+
+def test_a_night_that_is_held_back_is_read_taken_away_as_csv_and_decided(house, window):
+    there = {code: sku["onHand"] for code, sku in house.skus.items()}
+    house.reconcile({**there, "FJORD-OAT-L": 1_000, "TERN-BLK-S": there["TERN-BLK-S"] - 2, "NOSUCH-S": 4})
+    page = window(house.token()).open("reconcile")
+    until(lambda: counted(page, "held").inner_text() == "1", "the run that waits is counted")
+    page.locator("a.row").click()
+    page.get_by_text("It waits for your decision.").wait_for()
+    row = page.get_by_role("row", name=re.compile("FJORD-OAT-L"))
+    assert "+892" in row.inner_text() and page.get_by_role("row", name=re.compile("NOSUCH-S")).count() == 1
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download as CSV").click()
+    table = list(csv.DictReader(open(download.value.path(), newline="", encoding="utf-8")))
+    # Counts of this minute are kept even where they agree, since what moved may not have been committed yet.
+    assert sorted((line["kind"], line["sku"], line["variance"]) for line in table if line["variance"] != "0") == [("unknown", "NOSUCH-S", ""), ("variance", "FJORD-OAT-L", "892"), ("variance", "TERN-BLK-S", "-2")]
+    assert download.value.suggested_filename.startswith("reconciliation-")
+    page.get_by_role("button", name="Book it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Book it").click()
+    page.get_by_text("It is being booked.").wait_for()
+    house.stack.invoke("reconcile", {"tenantId": house.id})
+    page.locator(".head .badge", has_text="done").wait_for()
+    assert house.sku("FJORD-OAT-L")["onHand"] == 1_000
+    until(lambda: counted(page, "held").inner_text() == "", "nothing is counted any more")
 
 
 def test_what_partners_and_people_write_stays_text(house, window):
@@ -141,6 +188,13 @@ def test_a_destination_is_set_up_its_secret_copied_and_tested_on_the_spot(house,
     house.stack.relay()
     page.get_by_role("dialog").locator(".badge", has_text="delivered").wait_for()
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    # It was shown once: to see it again is a decision of its own.
+    page.get_by_role("button", name="Secret").click()
+    assert page.get_by_text(secret).count() == 0
+    page.get_by_role("dialog").get_by_role("button", name="Show it").click()
+    page.get_by_text(secret).wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    assert page.get_by_text(secret).count() == 0
     page.get_by_role("button", name="Pause").click()
     page.locator("article .badge", has_text="paused").wait_for()
 

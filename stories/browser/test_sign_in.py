@@ -47,6 +47,33 @@ def test_a_token_is_pasted_on_a_page_of_its_own_and_an_expired_one_is_not_taken(
     page.wait_for_selector(".view.customers")
 
 
+def test_of_an_api_key_only_what_it_may_do_is_offered_and_an_unknown_one_is_not_taken(house, stack, window):
+    page = window().page
+
+    def sign_in(key):
+        page.get_by_text("Use a token or an API key").click()
+        page.get_by_label("Token or API key").fill(key)
+        page.locator("form").get_by_role("button", name="Sign in").click()
+
+    order = house.order({"FJORD-OAT-S": 1})
+    page.goto(f"{stack.url}/console#/order/{order['id']}")
+    sign_in("hf_" + "0" * 43)
+    page.get_by_text("This token or API key is not known").wait_for()
+    sign_in(house.key("orders:read"))
+    page.wait_for_selector(".view.order")
+    assert page.get_by_role("navigation").get_by_role("link").all_inner_texts() == ["Orders", "Customers", "Stock", "Invoices"]
+    assert page.locator("main button:visible").all_inner_texts() == []
+    page.get_by_role("button", name="Sign out").click()
+    sign_in(house.key("orders:read", "orders:write", "outbox:admin"))
+    page.get_by_role("button", name="Commit all 1").wait_for()
+    assert page.get_by_role("navigation").get_by_role("link", name="Destinations").count() == 1
+    page.goto(f"{stack.url}/console#/customer/{house.customers['Boutique Nord']}")
+    page.wait_for_selector(".view.customer")
+    assert page.get_by_role("button", name="Save").count() == 0
+    # Nothing of all that was recorded or changed.
+    assert house.get("/orders")["items"] == [house.get(f"/orders/{order['id']}")]
+
+
 def test_the_end_of_a_token_is_told_before_the_work_is_lost_and_a_new_one_goes_on_with_it(house, issuer, window):
     order = house.order({"FJORD-OAT-S": 1})
     # Within the time in which the page warns.

@@ -1,7 +1,7 @@
 // The frame: who is signed in, the side bar, addresses, keys. Each view is a module that is loaded when it is first opened.
 import { createClient } from './client.js';
 import { h, ago, button, buttons, count, dialog, hush, notice, number, problem, run, say, tell } from './ui.js';
-import { endsInMs, endsSoon, finishSignIn, may, renew, signInPage, signOut, token, who } from './session.js';
+import { endsInMs, endsSoon, finishSignIn, may, probe, renew, signInPage, signOut, token, who } from './session.js';
 
 /** name, title, key after `g`, module, function, scope, what it counts. The parameter of an address follows its name. */
 const VIEWS = [
@@ -193,6 +193,7 @@ document.addEventListener('keydown', (event) => {
 let counting = 0;
 async function start(error) {
 	clearInterval(counting);
+	if (!await probe()) { signOut(); error = 'This token or API key is not known, or was withdrawn.'; }
 	for (const old of document.querySelectorAll('body > :not(#said, #alerts, dialog)')) old.remove();
 	if (!token() || endsInMs() <= 0) {
 		document.title = 'Sign in · Holdfast';

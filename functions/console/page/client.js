@@ -21,6 +21,7 @@
 /** The server keeps a key for 24 hours; after that the same key would be a new request. An hour of that is for clocks. */
 const KEY_LIVES_MS = 23 * 3600 * 1000;
 const PREFIX = 'holdfast.intention.';
+const JSON_TYPE = 'application/json';
 
 /**
  * @typedef {object} Problem What the server says (RFC 9457); `error` is the stable code.
@@ -170,11 +171,11 @@ export function createClient(options) {
 	/** Whether a request and another are one intention. @param {string} method @param {string} path @param {unknown} body */
 	const identity = (method, path, body) => JSON.stringify([method, path, body ?? null]);
 
-	/** @param {string} method @param {string} path @param {unknown} body @param {string | null} key @param {AbortSignal} [signal] */
-	async function once(method, path, body, key, signal) {
+	/** @param {string} method @param {string} path @param {unknown} body @param {string | null} key @param {AbortSignal | undefined} signal @param {string} accept */
+	async function once(method, path, body, key, signal, accept) {
 		const bearer = token();
 		/** @type {Record<string, string>} */
-		const headers = { accept: 'application/json' };
+		const headers = { accept };
 		if (bearer) headers.authorization = `Bearer ${bearer}`;
 		if (body !== undefined) headers['content-type'] = 'application/json';
 		if (key) headers['idempotency-key'] = key;
@@ -188,7 +189,8 @@ export function createClient(options) {
 			const text = await answer.text();
 			/** @type {any} */
 			let document = null;
-			try { document = text ? JSON.parse(text) : null; } catch { /* a gateway's own page */ }
+			if (accept !== JSON_TYPE && answer.ok) document = text;
+			else try { document = text ? JSON.parse(text) : null; } catch { /* a gateway's own page */ }
 			return { status: answer.status, document, retryAfter: answer.headers.get('retry-after'), requestId: answer.headers.get('x-request-id') };
 		} finally {
 			clearTimeout(timer);
@@ -198,9 +200,9 @@ export function createClient(options) {
 
 	/**
 	 * Sends until there is an answer. `unknown`: whether one of the attempts may have been carried out unseen.
-	 * @param {string} method @param {string} path @param {unknown} body @param {Intention | null} intention @param {AbortSignal} [signal]
+	 * @param {string} method @param {string} path @param {unknown} body @param {Intention | null} intention @param {AbortSignal} [signal] @param {string} [accept]
 	 */
-	async function carry(method, path, body, intention, signal) {
+	async function carry(method, path, body, intention, signal, accept = JSON_TYPE) {
 		let unknown = false;
 		let renewed = false;
 		/** @type {string | null} */
@@ -217,7 +219,7 @@ export function createClient(options) {
 			/** @type {Wait['why']} */
 			let why = 'no answer';
 			try {
-				const answer = await once(method, path, body, intention?.key ?? null, signal);
+				const answer = await once(method, path, body, intention?.key ?? null, signal, accept);
 				({ retryAfter, requestId, status } = answer);
 				const problem = answer.document ?? {};
 				if (status >= 200 && status < 300 && answer.document !== null) return answer.document;
@@ -240,7 +242,8 @@ export function createClient(options) {
 				if (error instanceof Refusal || error instanceof UnknownOutcome) throw error;
 				if (signal?.aborted && !intention) throw signal.reason;
 				status = 0;
-				unknown = true; // it may have arrived
+				// It may have arrived.
+				unknown = true;
 				if (signal?.aborted) throw new UnknownOutcome(/** @type {Intention} */ (intention), requestId);
 			}
 			if (attempt >= attempts) {
@@ -261,10 +264,11 @@ export function createClient(options) {
 	return {
 		/**
 		 * Reads. Throws `Refusal` (4xx) or `Failure`.
-		 * @param {string} path @param {{signal?: AbortSignal}} [settings] @returns {Promise<any>} The document.
+		 * @param {string} path @param {{signal?: AbortSignal, accept?: string}} [settings] `accept`: another type than JSON.
+		 * @returns {Promise<any>} The document; of another type its text.
 		 */
-		get(path, { signal } = {}) {
-			return carry('GET', path, undefined, null, signal);
+		get(path, { signal, accept } = {}) {
+			return carry('GET', path, undefined, null, signal, accept);
 		},
 
 		/**

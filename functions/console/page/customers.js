@@ -39,8 +39,8 @@ export async function show(ctx) {
 	}
 	function form(from = customer, yours = {}) {
 		const start = { name: from.name, creditLimitMinor: from.creditLimitMinor, onHold: from.onHold, ...yours };
-		const name = h('input', { type: 'text', maxlength: 200, required: true, value: start.name, autocomplete: 'off' });
-		const limit = h('input', { inputmode: 'decimal', value: start.creditLimitMinor === null ? '' : amountText(start.creditLimitMinor, customer.currency), autocomplete: 'off' });
+		const name = h('input', { maxlength: 200, required: true, value: start.name });
+		const limit = h('input', { inputmode: 'decimal', value: start.creditLimitMinor === null ? '' : amountText(start.creditLimitMinor, customer.currency) });
 		const hold = h('input', { type: 'checkbox', checked: start.onHold });
 		const save = h('button.main', 'Save');
 		return h('form.panel.form', { onsubmit: async (event) => {

@@ -1,5 +1,5 @@
 // Dead letters, grouped by destination and cause: read one, mend the partner, send the group again.
-import { ask, button, confirm, count, h, heading, muted, nothing, number, panel, progress, query, rowLink, say, table, time } from './ui.js';
+import { ask, button, confirm, count, h, heading, muted, nothing, notice, number, panel, progress, query, rowLink, table, time } from './ui.js';
 
 /** So many are read to be grouped; the rest is named. */
 const READ_MOST = 1000;
@@ -34,11 +34,20 @@ export async function show(ctx) {
 		const whole = after === null;
 		/** Whether these are all dead letters of their destination, so that its filter finds the same. */
 		const alone = (group) => whole && dead.filter((e) => e.destinationId === group.destinationId).length === group.events.length;
-		place.replaceChildren(
-			whole ? '' : h('p.muted', `The newest ${number(dead.length)} are shown; there are more.`),
-			...(groups.size ? [...groups.values()].sort((a, b) => b.events.length - a.events.length).map((group) => draw(group, alone(group)))
-				: [nothing('No dead letters', 'Every event was delivered, or is still being tried.')]));
+		const sorted = [...groups.values()].sort((a, b) => b.events.length - a.events.length);
+		const shown = sorted.length ? sorted.map((group) => draw(group, alone(group))) : [nothing('No dead letters', 'Every event was delivered, or is still being tried.')];
+		place.replaceChildren(...(whole ? [] : await rest(dead)), ...shown);
 		ctx.counted();
+	}
+	/** Where there are more than were read: all of a destination, whatever their causes. */
+	async function rest(dead) {
+		const { destinations } = await ctx.get('/admin/health');
+		return [h('p.muted', `The newest ${number(dead.length)} are shown by their causes; there are more.`),
+			...destinations.filter((d) => dead.some((e) => e.destinationId === d.id)).map((d) => {
+				const all = { destinationId: d.id, destinationName: d.name, total: d.deadLetters, events: dead };
+				return notice('warn', [h('strong', d.name), ` has ${count(d.deadLetters, 'dead letter')}, shown or not.`],
+					button('Discard all of them', () => end(all, true), 'quiet'), button(`Send all ${number(d.deadLetters)} again`, () => again(all, true)));
+			})];
 	}
 	function draw(group, alone) {
 		const types = new Map();
@@ -54,14 +63,14 @@ export async function show(ctx) {
 		h('div.actions', more, button('Discard all', () => end(group, alone), 'quiet'), button(`Send ${number(group.events.length)} again`, () => again(group, alone), 'main'))), list);
 	}
 	/** By filter, part by part, until there is no next; `verb` is requeue or discard. Returns how many. */
-	async function byFilter(verb, filter, report, stopped) {
+	async function byFilter(verb, filter, total, report, stopped) {
 		let done = 0;
 		let after = null;
 		do {
 			const answer = await ctx.send('POST', `/admin/outbox/${verb}`, { ...filter, ...(after ? { after } : {}) }, `${verb} dead letters`);
-			done += answer.requeued ?? answer.discarded ?? 0;
-			report(0, 0, `${number(done)} so far …`);
-			after = answer.next ?? null;
+			done += answer.requeued ?? answer.discarded;
+			report(Math.min(done, total), total, `${number(done)} of ${number(Math.max(done, total))}`);
+			after = answer.next;
 		} while (after && !stopped());
 		return done;
 	}
@@ -72,32 +81,30 @@ export async function show(ctx) {
 			try {
 				await ctx.send('POST', `/admin/outbox/${event.id}/${verb}`, body, `${verb} event ${event.id}`);
 				done += 1;
-			} catch (error) { if (error.code !== 'outbox_state') throw error; } // somebody else was quicker
+			// Somebody else was quicker.
+			} catch (error) { if (error.code !== 'outbox_state') throw error; }
 			report(done, group.events.length, `${number(done)} of ${number(group.events.length)}`);
 		}
 		return done;
 	}
 	const filterOf = (group) => ({ state: 'dead', destination: group.destinationId, to: new Date(Date.parse(group.events[0].createdAt) + 1000).toISOString() });
+	const totalOf = (group) => group.total ?? group.events.length;
 	async function again(group, alone) {
-		if (!await confirm('Send them again?', `${count(group.events.length, 'event')} to ${group.destinationName}. Has the cause been mended? Each gets all its attempts anew, under its old id.`, 'Send again')) return;
+		if (!await confirm('Send them again?', `${count(totalOf(group), 'event')} to ${group.destinationName}. Has the cause been mended? Each gets all its attempts anew, under its old id.`, 'Send again')) return;
 		await progress('Sending again', async (report, stopped) => {
-			const done = alone ? await byFilter('requeue', filterOf(group), report, stopped) : await oneByOne(group, 'requeue', {}, report, stopped);
+			const done = alone ? await byFilter('requeue', filterOf(group), totalOf(group), report, stopped) : await oneByOne(group, 'requeue', {}, report, stopped);
 			return `${count(done, 'event is', 'events are')} pending again.`;
 		});
 		await load();
 	}
 	async function end(group, alone) {
-		const reason = await ask('Discard them', `Why? ${count(group.events.length, 'event')} to ${group.destinationName} will never be delivered.`, 'Discard all', 'danger');
+		const reason = await ask('Discard them', `Why? ${count(totalOf(group), 'event')} to ${group.destinationName} will never be delivered.`, 'Discard all', 'danger');
 		if (!reason) return;
 		await progress('Discarding', async (report, stopped) => {
-			let done = null;
-			// A filter form that this server does not have yet is done one by one.
-			if (alone) try { done = await byFilter('discard', { ...filterOf(group), reason }, report, stopped); } catch (error) { if (![404, 405].includes(error.status)) throw error; }
-			done ??= await oneByOne(group, 'discard', { reason }, report, stopped);
+			const done = alone ? await byFilter('discard', { ...filterOf(group), reason }, totalOf(group), report, stopped) : await oneByOne(group, 'discard', { reason }, report, stopped);
 			return `${count(done, 'event is', 'events are')} discarded.`;
 		});
 		await load();
-		say('Discarded.');
 	}
 	ctx.at.append(heading('Dead letters', only ? button('All destinations', () => ctx.go('#/dead-letters')) : null, button('Look again', load)), place);
 	await load();

@@ -1,5 +1,5 @@
 // Who is told of what: a form for each kind, the secret, a test with its result on the spot.
-import { ask, badge, button, buttons, confirm, copyable, count, dialog, duration, field, h, heading, link, muted, nothing, number, pages, run, say, time, words } from './ui.js';
+import { ask, badge, button, buttons, confirm, copyable, count, dialog, duration, endings, field, h, heading, link, muted, nothing, number, pages, run, say, time, words } from './ui.js';
 
 const TYPES = ['order.created', 'order.saved', 'order.cancelled', 'order.shipped', 'order.line_allocated', 'order.line_released', 'style.saved', 'sku.ats_changed', 'customer.saved', 'customer.over_limit',
 	'invoice.created', 'invoice.paid', 'invoice.reopened', 'invoice.refunded', 'invoice.voided', 'inventory.shortfall', 'inbox.exception', 'destination.disabled', 'destination.recovered'];
@@ -13,8 +13,8 @@ const TEST_WITHIN_MS = 90_000;
 
 function form(kind, start) {
 	const about = KINDS[kind] ?? { title: words(kind), says: '', all: true };
-	const name = h('input', { type: 'text', required: true, maxlength: 200, value: start?.name ?? '', autocomplete: 'off', autofocus: true });
-	const url = h('input', { type: 'text', inputmode: 'url', required: !about.urlOptional, maxlength: 2048, value: start?.url ?? '', placeholder: about.url, autocomplete: 'off', spellcheck: 'false' });
+	const name = h('input', { required: true, maxlength: 200, value: start?.name ?? '', autofocus: true });
+	const url = h('input', { inputmode: 'url', required: !about.urlOptional, maxlength: 2048, value: start?.url ?? '', placeholder: about.url, spellcheck: 'false' });
 	const all = h('input', { type: 'checkbox', checked: !start || start.eventTypes.includes('*') });
 	const types = TYPES.map((type) => [type, h('input', { type: 'checkbox', checked: start ? start.eventTypes.includes(type) : false })]);
 	const list = h('div.types', { hidden: all.checked }, types.map(([type, box]) => h('label.check', box, type)));
@@ -22,8 +22,8 @@ function form(kind, start) {
 	const ordered = h('input', { type: 'checkbox', checked: start?.ordered ?? false });
 	const attempts = h('input', { type: 'number', min: 1, max: 100, value: start?.maxAttempts ?? 12, required: true });
 	const rate = h('input', { type: 'number', min: 1, max: 1000, value: start?.maxPerSecond ?? '' });
-	const token = h('input', { type: 'password', maxlength: 500, autocomplete: 'off', required: about.token && !start });
-	const location = h('input', { type: 'text', maxlength: 255, value: start?.locationId ?? '', autocomplete: 'off' });
+	const token = h('input', { type: 'password', maxlength: 500, required: about.token && !start });
+	const location = h('input', { maxlength: 255, value: start?.locationId ?? '' });
 	return {
 		content: [h('p.muted', about.says), field('Name', name), field('Address', url, about.urlOptional ? { hint: 'The sender; may be left out.' } : {}),
 			about.types ? null : h('fieldset', h('legend', 'Events'), h('label.check', all, 'All events'), list),
@@ -60,7 +60,7 @@ export async function list(ctx) {
 			return h('form.form', { onsubmit: (event) => {
 				event.preventDefault();
 				run(save, async () => { try { close(await send(made.read())); } catch (error) { made.mistakes(error); throw error; } });
-			} }, made.content, buttons(button('Cancel', () => close(undefined)), save));
+			} }, made.content, endings(close, save));
 		}, 'wide');
 	}
 	async function create() {
@@ -81,7 +81,7 @@ export async function list(ctx) {
 	}
 	async function rotate(d) {
 		const how = await dialog(`A new secret for ${d.name}`, (close) => [h('p', 'The present one goes on signing beside the new one for a while, so that the partner can change over. At once: where it has become known.'),
-			buttons(button('Cancel', () => close(undefined)), button('At once', () => close('now'), 'danger'), button('With an overlap', () => close('later'), 'main'))]);
+			endings(close, button('At once', () => close('now'), 'danger'), button('With an overlap', () => close('later'), 'main'))]);
 		if (!how) return;
 		await ctx.send('POST', `/admin/destinations/${d.id}/rotate`, how === 'now' ? { immediate: true } : {}, `A new secret for ${d.name}`);
 		await secret(d, false);
@@ -123,7 +123,7 @@ export async function list(ctx) {
 		h('div.actions',
 			d.kind === 'webhook' ? button('Test', () => test(d), 'small') : null,
 			button('Edit', async () => { const done = await edit(`Edit ${d.name}`, d.kind, d, (body) => ctx.send('PATCH', `/admin/destinations/${d.id}`, body, `Save ${d.name}`)); if (done) await changed('Saved.'); }, 'small'),
-			d.kind === 'webhook' ? [button('Secret', () => secret(d, false), 'small'), button('Rotate', () => rotate(d), 'small')] : null,
+			d.kind === 'webhook' ? [button('Secret', async () => { if (await confirm('Show the secret again?', 'It was shown when it was made. That you look at it is recorded.', 'Show it')) await secret(d, false); }, 'small'), button('Rotate', () => rotate(d), 'small')] : null,
 			d.state === 'active' ? set(d, 'paused', 'Pause', 'small') : set(d, 'active', 'Activate', 'small main'),
 			d.state === 'disabled' ? null : set(d, 'disabled', 'Disable', 'small quiet'), button('Delete', () => remove(d), 'small quiet'))));
 	}

@@ -1,6 +1,9 @@
 // The outbox: events and where they are; one with its attempts, its history and the very document that is sent.
 import { ask, badge, button, facts, filters, h, heading, link, muted, nothing, number, pages, panel, query, rowLink, say, select, table, time, words } from './ui.js';
 
+/** The thing that an event is of, and where it is seen. */
+const SEEN = { wholesale_order: 'order', invoice: 'invoice', customer: 'customer' };
+const about = ({ type, id }) => (SEEN[type] ? link(`#/${SEEN[type]}/${id}`, `${words(type)} ${id}`) : `${words(type)} ${id}`);
 const iso = (local) => (local ? new Date(local).toISOString() : '');
 
 export async function list(ctx) {
@@ -22,7 +25,7 @@ export async function list(ctx) {
 			['Next try', (e) => (e.state === 'pending' ? (e.nextAttemptAt ? time(e.nextAttemptAt) : muted('behind another')) : null)],
 			['Last error', (e) => e.lastError && h('div.clip', { title: e.lastError }, e.lastError)],
 		], events), nothing('No event fits', 'What changes is written here as an event for each destination.'));
-	ctx.at.append(heading('Events'), filters(ctx, { state, destination, type, from, to }, load)(state, destination, type, from, to), place);
+	ctx.at.append(heading('Events'), filters(ctx, { state, destination, type, from, to }, load)(state, destination, type, h('label.muted', 'from ', from), h('label.muted', 'to ', to)), place);
 	await load();
 }
 
@@ -48,7 +51,7 @@ export async function show(ctx) {
 				ctx.counted();
 			}, 'quiet') : null),
 		panel(null, facts([['To', e.destinationId ? link(`#/events?destination=${e.destinationId}`, e.destinationName ?? e.destinationId) : 'nobody subscribes'],
-			['About', `${words(e.aggregate.type)} ${e.aggregate.id}`], ['Number of its kind', number(e.aggregate.sequence)],
+			['About', about(e.aggregate)], ['Sequence', number(e.aggregate.sequence)],
 			['Written', time(e.createdAt)], ['Attempts', number(e.attempts)],
 			e.state === 'pending' ? ['Next try', e.nextAttemptAt ? time(e.nextAttemptAt) : 'when the one before it is out'] : null,
 			e.deliveredAt ? ['Delivered', time(e.deliveredAt)] : null, e.deadLetteredAt ? ['Given up', time(e.deadLetteredAt)] : null,

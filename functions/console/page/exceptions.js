@@ -16,7 +16,8 @@ export async function list(ctx) {
 	ctx.title('Exceptions');
 	const state = select([['open', 'Open'], ['resolved', 'Ended'], ['', 'All']], 'open', { 'aria-label': 'State' });
 	const tenant = ctx.may('platform:admin') ? select([['', 'Of this tenant'], ['none', 'Of no tenant']], '', { 'aria-label': 'Tenant' }) : null;
-	if (tenant && !ctx.may('outbox:admin')) ctx.query.set('tenant', 'none'); // nothing else is theirs to see
+	// Nothing else is theirs to see.
+	if (tenant && !ctx.may('outbox:admin')) ctx.query.set('tenant', 'none');
 	if (!ctx.query.has('state')) ctx.query.set('state', 'open');
 	const place = h('div');
 	const load = () => pages(place, ctx, `/admin/exceptions${query({ state: ctx.query.get('state'), tenant: ctx.query.get('tenant') })}`,

@@ -1,18 +1,38 @@
 // Invoices: the list, and one with its payments; payments by hand, and taking an invoice back.
-import { ask, badge, button, buttons, dialog, facts, field, filters, h, heading, link, money, muted, nothing, pages, panel, query, readAmount, rowLink, say, select, table, time, words } from './ui.js';
+import { ask, badge, button, dialog, endings, facts, field, filters, h, heading, link, money, muted, nothing, pages, panel, query, readAmount, rowLink, say, select, table, time, words } from './ui.js';
 
 const due = (invoice) => (invoice.status === 'awaiting_payment' ? invoice.totalMinor - (invoice.paidMinor - invoice.refundedMinor) : 0);
 
-/** names: customer id → name, or null where the customer is known from around it. */
-export function invoiceTable(invoices, names) {
+/** names: customer id → name, or null where the customer is known from around it; act(invoice): a button. */
+export function invoiceTable(invoices, names, act) {
 	return table('Invoices', [
 		['Invoice', (i) => rowLink(`#/invoice/${i.id}`, i.id.slice(0, 8))],
 		names && ['Customer', (i) => names.get(i.customerId) ?? '', 'grow'],
 		['Status', (i) => [badge(i.status), i.disputed ? badge('disputed', 'bad') : null]],
 		['Total', (i) => money(i.totalMinor, i.currency), 'num'],
+		['Received', (i) => money(i.paidMinor - i.refundedMinor, i.currency), 'num'],
 		['Due', (i) => (due(i) ? money(due(i), i.currency) : null), 'num'],
 		['Made', (i) => time(i.createdAt)],
+		act && ['', (i) => act(i) ?? ' ', 'act'],
 	].filter(Boolean), invoices);
+}
+
+/** Books a payment that did not come through Stripe; what it says when that is done, or undefined. */
+export async function pay(ctx, invoice) {
+	const amount = h('input', { inputmode: 'decimal', required: true, autofocus: true });
+	const reference = h('input', { required: true, maxlength: 200 });
+	const body = await dialog('Book a payment', (close) => h('form', { onsubmit: (event) => {
+		event.preventDefault();
+		const minor = readAmount(amount.value, invoice.currency);
+		amount.mistake(minor === null || minor === 0 ? 'No amount' : '');
+		if (minor && reference.value.trim()) close({ amountMinor: minor, reference: reference.value.trim() });
+	} }, h('p', due(invoice) ? `${money(due(invoice), invoice.currency)} are due. ` : '', 'A payment that did not come through Stripe. A negative amount takes back one that bounced.'),
+	field(`Amount, ${invoice.currency}`, amount), field('Reference', reference, { hint: 'Of the bank, or the number of a cheque; once per invoice.' }),
+	endings(close, h('button.main', 'Book it'))));
+	if (!body) return undefined;
+	const text = money(body.amountMinor, invoice.currency);
+	await ctx.send('POST', `/invoices/${invoice.id}/payments`, body, `Book ${text} (${body.reference})`);
+	return `Booked ${text}.`;
 }
 
 const known = new Map();
@@ -54,21 +74,11 @@ export async function show(ctx) {
 	const writes = ctx.may('credit:write');
 	const reload = async () => { invoice = await ctx.get(path); render(); };
 
-	async function pay() {
-		const amount = h('input', { inputmode: 'decimal', required: true, autofocus: true, autocomplete: 'off' });
-		const reference = h('input', { type: 'text', required: true, maxlength: 200, autocomplete: 'off' });
-		const body = await dialog('Book a payment', (close) => h('form', { onsubmit: (event) => {
-			event.preventDefault();
-			const minor = readAmount(amount.value, invoice.currency);
-			amount.mistake(minor === null || minor === 0 ? 'No amount' : '');
-			if (minor && reference.value.trim()) close({ amountMinor: minor, reference: reference.value.trim() });
-		} }, h('p', due(invoice) ? `${money(due(invoice), invoice.currency)} are due. ` : '', 'A payment that did not come through Stripe. A negative amount takes back one that bounced.'),
-		field(`Amount, ${invoice.currency}`, amount), field('Reference', reference, { hint: 'Of the bank, or the number of a cheque; once per invoice.' }),
-		buttons(button('Cancel', () => close(undefined)), h('button.main', 'Book it'))));
-		if (!body) return;
-		await ctx.send('POST', `${path}/payments`, body, `Book ${money(body.amountMinor, invoice.currency)} (${body.reference})`);
+	async function book() {
+		const done = await pay(ctx, invoice);
+		if (!done) return;
 		await reload();
-		say(`Booked ${money(body.amountMinor, invoice.currency)}.`);
+		say(done);
 	}
 	async function take() {
 		const reason = await ask('Take the invoice back', 'Why?', 'Void the invoice', 'danger');
@@ -79,7 +89,7 @@ export async function show(ctx) {
 	}
 	function render() {
 		ctx.at.replaceChildren(heading(`Invoice ${invoice.id.slice(0, 8)}`, badge(invoice.status), invoice.disputed ? badge('disputed', 'bad') : null,
-			writes && invoice.status !== 'void' ? button('Book a payment', pay, due(invoice) ? 'main' : '') : null,
+			writes && invoice.status !== 'void' ? button('Book a payment', book, due(invoice) ? 'main' : '') : null,
 			writes && invoice.status === 'awaiting_payment' && invoice.paidMinor === 0 ? button('Void', take, 'quiet') : null),
 		panel(null, facts([['Customer', link(`#/customer/${customer.id}`, customer.name)], ['Order', invoice.orderId ? link(`#/order/${invoice.orderId}`, 'Open the order') : 'none'],
 			['Total', money(invoice.totalMinor, invoice.currency)], ['Received', money(invoice.paidMinor, invoice.currency)],

@@ -1,9 +1,10 @@
 // A new order: customer, dates, and size runs as grids of sizes.
 import { findSkus, PASTE_MOST, readPaste, runs, split } from './size-run.js';
-import { amountText, badge, button, buttons, count, dialog, field, h, heading, link, money, muted, notice, number, panel, readAmount, run, say, units } from './ui.js';
+import { amountText, badge, button, count, dialog, endings, field, h, heading, link, money, muted, notice, number, panel, readAmount, run, say, sum, units } from './ui.js';
 import { bar } from './chart.js';
 
-const sum = (lines, value) => lines.reduce((total, line) => total + value(line), 0);
+/** What was entered, over a reload and a look elsewhere. */
+const DRAFT = 'holdfast.draft.new-order';
 
 /**
  * An input with a list of what it finds (WAI-ARIA combobox): arrow keys move, Enter takes, Escape closes.
@@ -11,7 +12,7 @@ const sum = (lines, value) => lines.reduce((total, line) => total + value(line),
  */
 export function combobox(label, find, show, take, attributes = {}) {
 	const list = h('ul', { role: 'listbox', id: `list-${crypto.randomUUID().slice(0, 8)}`, 'aria-label': label, hidden: true });
-	const box = h('input', { type: 'text', role: 'combobox', autocomplete: 'off', 'aria-expanded': 'false', 'aria-controls': list.id, 'aria-autocomplete': 'list', ...attributes });
+	const box = h('input', { role: 'combobox', 'aria-expanded': 'false', 'aria-controls': list.id, 'aria-autocomplete': 'list', ...attributes });
 	let items = [];
 	let at = -1;
 	let timer = 0;
@@ -106,7 +107,7 @@ export function pickSkus(client) {
 			quantities.clear();
 			grid.replaceChildren(sizeGrid(chosen, quantities, () => { take.disabled = ![...quantities.values()].some((qty) => qty > 0); }));
 			grid.querySelector('input')?.focus();
-		}, { autofocus: true }), grid, buttons(button('Cancel', () => close(undefined)), take)];
+		}, { autofocus: true }), grid, endings(close, take)];
 	}, 'wide');
 }
 export function askPaste() {
@@ -114,7 +115,7 @@ export function askPaste() {
 		const text = h('textarea', { rows: 8, autofocus: true, spellcheck: 'false', placeholder: 'HARBOR-NVY-M\t12' });
 		return h('form', { onsubmit: (event) => { event.preventDefault(); close(text.value.trim() ? text.value : undefined); } },
 			field('Cells', text, { wide: true, hint: 'Rows of code and quantity, or a grid: sizes in the first row, runs such as HARBOR-NVY in the first column.' }),
-			buttons(button('Cancel', () => close(undefined)), h('button.main', 'Take over')));
+			endings(close, h('button.main', 'Take over')));
 	}, 'wide');
 }
 
@@ -128,7 +129,7 @@ export async function show(ctx) {
 	const styles = new Map();
 
 	const customerPlace = h('div');
-	const po = h('input', { type: 'text', maxlength: 64, autocomplete: 'off' });
+	const po = h('input', { maxlength: 64 });
 	const from = h('input', { type: 'date' });
 	const until = h('input', { type: 'date' });
 	const notes = h('textarea', { maxlength: 2000, rows: 2 });
@@ -144,6 +145,24 @@ export async function show(ctx) {
 		const value = sum(now, (l) => l.qty * l.unitPriceMinor);
 		totals.textContent = now.length ? `${units(sum(now, (l) => l.qty))}, ${money(value, currency())}` : 'No units yet';
 		customerPlace.replaceChildren(customer ? standing(customer, value) : '');
+		keep();
+	}
+	const boxes = { po, from, until, notes };
+	function keep() {
+		const fields = Object.entries(boxes).map(([name, box]) => [name, box.value]);
+		if (customer || groups.length || fields.some(([, text]) => text)) sessionStorage.setItem(DRAFT, JSON.stringify({ customer: customer?.id, groups, quantities: [...quantities], fields }));
+		else sessionStorage.removeItem(DRAFT);
+	}
+	async function recall() {
+		const kept = JSON.parse(sessionStorage.getItem(DRAFT) ?? 'null');
+		if (!kept) return;
+		for (const [name, text] of kept.fields) boxes[name].value = text;
+		for (const [sku, qty] of kept.quantities) quantities.set(sku, qty);
+		groups.push(...kept.groups);
+		for (const { style } of groups) styles.set(style.id, style);
+		if (!kept.customer) return;
+		customer = await ctx.get(`/customers/${kept.customer}`);
+		picker.querySelector('input').value = customer.name;
 	}
 	async function add(group, focus = true) {
 		let known = groups.find((g) => g.run === group.run);
@@ -151,27 +170,37 @@ export async function show(ctx) {
 			const { styleId } = group.items[0];
 			if (!styles.has(styleId)) styles.set(styleId, await client.get(`/styles/${styleId}`));
 			const style = styles.get(styleId);
-			known = { ...group, style, price: !customer || style.currency === customer.currency ? style.wholesaleMinor : 0 };
+			known = { ...group, style, price: null };
 			groups.push(known);
 		}
 		draw();
 		if (focus) place.querySelector(`[data-run="${CSS.escape(group.run)}"] .sizes input`)?.focus();
 		return known;
 	}
+	/** A style's own price where it has one in the currency of the order; in another one a person enters it. */
+	function prices() {
+		for (const group of groups) if (!group.typed) group.price = group.style.currency === currency() ? group.style.wholesaleMinor : null;
+	}
 	function draw() {
+		prices();
 		place.replaceChildren(...groups.map((group) => {
-			const price = h('input.price', { inputmode: 'decimal', autocomplete: 'off', value: amountText(group.price, currency()) });
+			const price = h('input.price', { inputmode: 'decimal', value: group.price === null ? '' : amountText(group.price, currency()) });
 			price.addEventListener('input', () => {
 				const typed = readAmount(price.value, currency());
 				price.mistake(typed === null || typed < 0 ? 'No amount' : '');
-				if (typed !== null && typed >= 0) group.price = typed;
+				if (typed !== null && typed >= 0) { group.price = typed; group.typed = true; }
 				changed();
 			});
 			return h('section.run-entry', { 'data-run': group.run }, h('header', h('h3', group.run), muted(group.items[0].styleName),
 				button('Remove', () => { groups.splice(groups.indexOf(group), 1); for (const sku of group.items) quantities.delete(sku.id); draw(); }, 'quiet small', { 'aria-label': `Remove ${group.run}` })),
-			sizeGrid(group, quantities, changed), field(`Price each, ${currency()}`, price));
+			sizeGrid(group, quantities, changed), priceField(price, group));
 		}));
 		changed();
+	}
+	function priceField(price, group) {
+		const made = field(`Price each, ${currency()}`, price);
+		if (group.price === null) price.mistake(`It has a price in ${group.style.currency} only.`);
+		return made;
 	}
 	async function paste() {
 		const text = await askPaste();
@@ -180,7 +209,8 @@ export async function show(ctx) {
 		const skus = await findSkus(client, read.lines.slice(0, PASTE_MOST).map((l) => l.code));
 		const bad = [...read.wrong];
 		const all = runs([...skus.values()]);
-		for (const line of read.lines) {
+		if (read.lines.length > PASTE_MOST) bad.push(`What follows the first ${PASTE_MOST} codes`);
+		for (const line of read.lines.slice(0, PASTE_MOST)) {
 			const sku = skus.get(line.code.toUpperCase());
 			if (!sku) { bad.push(`${line.code}: no such SKU`); continue; }
 			quantities.set(sku.id, line.qty);
@@ -198,6 +228,7 @@ export async function show(ctx) {
 		if (!now.length) { wrongs.replaceChildren(notice('warn', 'Enter at least one quantity.')); return; }
 		const order = await ctx.send('POST', '/orders', { customerId: customer.id, customerPo: po.value || null, shipWindowStart: from.value || null, shipWindowEnd: until.value || null, notes: notes.value || null, lines: now },
 			`Create an order of ${units(sum(now, (l) => l.qty))} for ${customer.name}`);
+		sessionStorage.removeItem(DRAFT);
 		say(`Order ${order.number} is created.`);
 		ctx.go(`#/order/${order.id}`);
 	}
@@ -207,10 +238,12 @@ export async function show(ctx) {
 		(found, box) => { customer = found; box.value = found.name; box.mistake(''); draw(); }, { required: true });
 	// A text that nobody has chosen from the list is no customer, least of all the one before.
 	picker.querySelector('input').addEventListener('input', () => { customer = null; changed(); });
-	ctx.at.append(heading('New order', link('#/orders', 'Back to orders', 'button')),
+	await recall();
+	ctx.at.addEventListener('input', keep);
+	ctx.at.append(heading('New order', button('Start over', () => { sessionStorage.removeItem(DRAFT); ctx.again(); }, 'quiet'), link('#/orders', 'Back to orders', 'button')),
 		h('div.columns', h('section.panel.form', picker, customerPlace),
 			h('section.panel.form', field('Customer PO', po), field('Ship from', from), field('Ship by', until), field('Notes', notes, { wide: true }))),
 		panel('Size runs', combobox('Add a style or code', (text) => findRuns(client, text), runChoice, (group, box) => { box.value = ''; return add(group); }),
 			wrongs, place, h('div.under', button('Paste from a spreadsheet', paste), h('div.actions', totals, create))));
-	changed();
+	draw();
 }

@@ -1,11 +1,11 @@
 // One order: header, money, size run with live ATS, commitment, invoices, history.
 import { compare, resolve } from './conflict.js';
 import { findSkus, PASTE_MOST, readPaste, runs } from './size-run.js';
-import { amountText, badge, button, buttons, confirm, count, day, dialog, facts, field, h, heading, link, money, muted, notice, number, panel, poll, readAmount, redraw, say, tell, time, units, words } from './ui.js';
-import { invoiceTable } from './invoices.js';
+import { amountText, badge, button, confirm, count, day, dialog, endings, facts, field, h, heading, link, money, muted, notice, number, panel, poll, readAmount, redraw, say, sum, tell, time, units, words } from './ui.js';
+import { invoiceTable, pay } from './invoices.js';
 
 const LOOK_EVERY_MS = 4000;
-/** Runs whose ATS is asked for each time. */
+/** Runs whose ATS is asked for at a time. */
 const RUNS_POLLED = 8;
 const FIELDS = [
 	{ name: 'customerPo', label: 'Customer PO', show: (v) => v ?? '–' },
@@ -13,7 +13,6 @@ const FIELDS = [
 	{ name: 'shipWindowEnd', label: 'Ship by', show: day },
 	{ name: 'notes', label: 'Notes', show: (v) => v ?? '–' },
 ];
-const sum = (lines, value) => lines.reduce((total, line) => total + value(line), 0);
 const openQty = (line) => line.qty - line.qtyAllocated - line.qtyShipped;
 const plain = (line) => ({ skuId: line.skuId, code: line.code, qty: line.qty, unitPriceMinor: line.unitPriceMinor });
 
@@ -98,7 +97,7 @@ export async function show(ctx) {
 	}
 	async function conflict(current) {
 		const codes = new Map([...draft.base.lines, ...current.lines, ...draft.lines].map((l) => [l.skuId, l.code]));
-		const lines = [...codes].sort((a, b) => a[1].localeCompare(b[1])).flatMap(([sku, code]) => [
+		const lines = runs([...codes].map(([sku, code]) => ({ sku, code }))).flatMap((group) => group.items).flatMap(({ sku, code }) => [
 			{ name: `qty ${sku}`, label: code, show: (v) => (v === undefined || v === null ? 'not on the order' : units(v)) },
 			{ name: `price ${sku}`, label: `${code}, price`, show: (v) => (v === undefined || v === null ? '–' : money(v, order.currency)) }]);
 		const rows = compare(FIELDS, lines, values(draft.base), values(current), mine());
@@ -154,7 +153,7 @@ export async function show(ctx) {
 		const qty = h('input', { type: 'number', min: 1, max: line.qtyAllocated, value: line.qtyAllocated, required: true, autofocus: true });
 		const wanted = await dialog(`Release ${line.code}`, (close) => h('form', { onsubmit: (event) => { event.preventDefault(); close(Number(qty.value)); } },
 			h('p', `${units(line.qtyAllocated)} are committed to this order. What is released can be sold to anybody at once.`),
-			field('Units to release', qty), buttons(button('Cancel', () => close(undefined)), h('button.danger', 'Release'))));
+			field('Units to release', qty), endings(close, h('button.danger', 'Release'))));
 		if (!wanted) return;
 		const done = await ctx.send('POST', `${path}/release`, { skuId: line.skuId, qty: wanted }, `Release ${units(wanted)} of ${line.code}`);
 		left(done.lines);
@@ -202,22 +201,21 @@ export async function show(ctx) {
 			? notice('warn', [h('strong', `${newer.updatedByName ?? 'Somebody'} saved version ${newer.version} `), time(newer.updatedAt), '. You see version ', String(draft.base.version), '.'],
 				button(changes().length ? 'Compare with mine' : 'Show it', () => (changes().length ? conflict(newer) : reload()))) : '');
 	}
+	const value = (of) => sum(order.lines, (l) => of(l) * l.unitPriceMinor);
+	const worth = (of) => [units(sum(order.lines, of)), muted(` ${money(value(of), order.currency)}`)];
 	function head() {
 		const isOpen = order.status === 'open';
 		const shipped = sum(order.lines, (l) => l.qtyShipped);
 		title.replaceChildren(heading(`Order ${order.number}`, badge(order.status),
 			writes && isOpen ? (shipped ? act('Close the order', 'What was shipped stays. What is still committed is released, and the rest is dropped. This is final.', 'Close the order', `${path}/close`, 'Closed. The order is shipped.') : act('Cancel the order', 'Everything that is committed to it is released. This is final.', 'Cancel the order', `${path}/cancel`, 'Cancelled.')) : null));
 		sums.replaceChildren(panel(null, facts([['Customer', link(`#/customer/${order.customerId}`, order.customerName)],
-			['Ordered', [units(sum(order.lines, (l) => l.qty)), muted(` ${money(sum(order.lines, (l) => l.qty * l.unitPriceMinor), order.currency)}`)]],
-			['Committed', [units(sum(order.lines, (l) => l.qtyAllocated)), muted(` ${money(sum(order.lines, (l) => l.qtyAllocated * l.unitPriceMinor), order.currency)}`)]],
-			['Shipped', units(shipped)],
-			['Invoiced', [units(sum(order.lines, (l) => l.qtyInvoiced)), muted(` ${money(sum(order.lines, (l) => l.qtyInvoiced * l.unitPriceMinor), order.currency)}`)]],
+			['Ordered', worth((l) => l.qty)], ['Committed', worth((l) => l.qtyAllocated)], ['Shipped', units(shipped)], ['Invoiced', worth((l) => l.qtyInvoiced)],
 			['Saved', [time(order.updatedAt), muted(` by ${order.updatedByName ?? '?'}, version ${order.version}`)]]])));
 	}
 	function fields() {
 		const control = (f) => {
 			const value = draft.fields[f.name] ?? '';
-			const made = f.name === 'notes' ? h('textarea', { maxlength: 2000, rows: 2, value }) : h('input', { type: f.name === 'customerPo' ? 'text' : 'date', value, maxlength: 64, autocomplete: 'off' });
+			const made = f.name === 'notes' ? h('textarea', { maxlength: 2000, rows: 2, value }) : h('input', { type: f.name === 'customerPo' ? 'text' : 'date', value, maxlength: 64 });
 			made.addEventListener('input', () => { draft.fields[f.name] = made.value || null; edited(); });
 			return field(f.label, made, { wide: f.name === 'notes' });
 		};
@@ -263,7 +261,7 @@ export async function show(ctx) {
 				amount.textContent = money(line.qty * line.unitPriceMinor, order.currency);
 				edited();
 			});
-			price = h('input.price', { inputmode: 'decimal', value: amountText(line.unitPriceMinor, order.currency), 'aria-label': `Price of ${line.code}, ${order.currency}`, autocomplete: 'off' });
+			price = h('input.price', { inputmode: 'decimal', value: line.unitPriceMinor === null ? '' : amountText(line.unitPriceMinor, order.currency), 'aria-invalid': line.unitPriceMinor === null && 'true', 'aria-label': `Price of ${line.code}, ${order.currency}` });
 			price.addEventListener('input', () => {
 				const typed = readAmount(price.value, order.currency);
 				if (typed === null || typed < 0) price.setAttribute('aria-invalid', 'true');
@@ -288,9 +286,9 @@ export async function show(ctx) {
 	async function put(skus, quantities) {
 		const prices = new Map();
 		for (const styleId of new Set(skus.map((s) => s.styleId))) {
-			const known = draft.lines.find((l) => skus.some((s) => s.skuId === l.skuId && s.styleId === styleId));
-			const style = known ? null : await ctx.client.get(`/styles/${styleId}`);
-			prices.set(styleId, style?.currency === order.currency ? style.wholesaleMinor : 0);
+			const style = await ctx.client.get(`/styles/${styleId}`);
+			// In another currency it has no price until somebody enters one.
+			prices.set(styleId, style.currency === order.currency ? style.wholesaleMinor : null);
 		}
 		for (const sku of skus) {
 			const line = draft.lines.find((l) => l.skuId === sku.id);
@@ -308,8 +306,10 @@ export async function show(ctx) {
 		const { askPaste } = await import('./new-order.js');
 		const text = await askPaste();
 		if (!text) return;
-		const { lines, wrong } = readPaste(text);
-		const skus = await findSkus(ctx.client, lines.slice(0, PASTE_MOST).map((l) => l.code));
+		const read = readPaste(text);
+		const [lines, wrong] = [read.lines.slice(0, PASTE_MOST), read.wrong];
+		if (read.lines.length > PASTE_MOST) wrong.push(`what follows the first ${PASTE_MOST} codes`);
+		const skus = await findSkus(ctx.client, lines.map((l) => l.code));
 		const known = lines.filter((l) => skus.has(l.code.toUpperCase()));
 		await put(known.map((l) => skus.get(l.code.toUpperCase())), new Map(known.map((l) => [skus.get(l.code.toUpperCase()).id, l.qty])));
 		const bad = [...wrong, ...lines.filter((l) => !skus.has(l.code.toUpperCase())).map((l) => `${l.code}: no such SKU`)];
@@ -317,13 +317,19 @@ export async function show(ctx) {
 	}
 
 	// ── Invoices and history ──────────────────────────────────────────────────────────────────────────────────
+	const book = (invoice) => (invoice.status === 'awaiting_payment' ? button('Book a payment', async () => {
+		const done = await pay(ctx, invoice);
+		if (!done) return;
+		await history();
+		say(done);
+	}, 'small') : null);
 	async function showInvoices() {
 		const page = await ctx.get(`/invoices?orderId=${id}`);
-		const due = sum(order.lines, (l) => Math.max(0, l.qtyAllocated + l.qtyShipped - l.qtyInvoiced));
-		const value = sum(order.lines, (l) => Math.max(0, l.qtyAllocated + l.qtyShipped - l.qtyInvoiced) * l.unitPriceMinor);
-		redraw(invoices, panel('Invoices', page.items.length ? invoiceTable(page.items, null) : h('p.muted', 'Nothing has been invoiced.'),
+		const open = (l) => Math.max(0, l.qtyAllocated + l.qtyShipped - l.qtyInvoiced);
+		const due = sum(order.lines, open);
+		redraw(invoices, panel('Invoices', page.items.length ? invoiceTable(page.items, null, ctx.may('credit:write') ? book : null) : h('p.muted', 'Nothing has been invoiced.'),
 			writes && due ? h('div.under', muted(`${units(due)} committed or shipped and not invoiced`),
-				button(`Invoice ${money(value, order.currency)}`, async () => {
+				button(`Invoice ${money(value(open), order.currency)}`, async () => {
 					const done = await ctx.send('POST', `${path}/invoices`, {}, `Invoice order ${order.number}`);
 					acts += 1;
 					order = await ctx.get(path);
@@ -375,9 +381,14 @@ export async function show(ctx) {
 		if (behind && !run.contains(document.activeElement)) sizeRun();
 		await lookAts();
 	}
+	/** Of a few runs at a time; of a long order those whose turn it is. */
+	let turn = 0;
 	async function lookAts() {
 		const before = acts;
-		for (const group of runs(draft.lines).slice(0, RUNS_POLLED)) {
+		const all = runs(draft.lines);
+		const asked = all.length <= RUNS_POLLED ? all : [...all, ...all].slice(turn, turn + RUNS_POLLED);
+		turn = (turn + asked.length) % (all.length || 1);
+		for (const group of asked) {
 			const page = await ctx.get(`/skus?q=${encodeURIComponent(group.run)}&limit=200`);
 			if (before !== acts) return;
 			for (const sku of page.items) {
@@ -395,4 +406,6 @@ export async function show(ctx) {
 	render();
 	await Promise.all([lookAts(), history()]);
 	poll(ctx, LOOK_EVERY_MS, look);
+	// Else the next look.
+	for (let n = RUNS_POLLED; n < runs(draft.lines).length; n += RUNS_POLLED) lookAts().catch(() => {});
 }

@@ -1,7 +1,6 @@
 // Orders: the list.
-import { badge, day, filters, heading, link, money, muted, nothing, number, pages, query, rowLink, search, select, table, time } from './ui.js';
+import { badge, day, filters, h, heading, link, money, muted, nothing, number, pages, query, rowLink, search, select, sum, table, time } from './ui.js';
 
-const sum = (lines, value) => (lines ?? []).reduce((total, line) => total + value(line), 0);
 
 /** Orders as a table; also of one customer. */
 export function orderTable(orders, { customer = true } = {}) {
@@ -26,7 +25,7 @@ export async function list(ctx) {
 	ctx.title('Orders');
 	const q = search('Number, PO or customer');
 	const status = select([['', 'Any status'], ['open', 'Open'], ['shipped', 'Shipped'], ['cancelled', 'Cancelled']], '', { 'aria-label': 'Status' });
-	const place = document.createElement('div');
+	const place = h('div');
 	const create = ctx.may('orders:write') ? link('#/new-order', 'New order', 'button main') : null;
 	const load = () => {
 		const asked = { q: ctx.query.get('q'), status: ctx.query.get('status') };

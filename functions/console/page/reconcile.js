@@ -1,5 +1,5 @@
 // The nightly comparison with what the 3PLs count: its runs, what one found, and what was held back for a person.
-import { badge, button, confirm, count, day, facts, filters, h, heading, muted, nothing, notice, number, pages, panel, poll, query, rowLink, say, select, table, time, words } from './ui.js';
+import { badge, button, confirm, count, day, download, facts, filters, h, heading, muted, nothing, notice, number, pages, panel, poll, query, rowLink, say, select, table, time, words } from './ui.js';
 
 const LOOK_EVERY_MS = 5000;
 const TONES = { walking: 'info', measuring: 'info', held: 'bad', booking: 'info', done: 'ok' };
@@ -38,9 +38,23 @@ export async function show(ctx) {
 		say(verb === 'accept' ? 'It is being booked.' : 'It is dropped; nothing was booked.');
 		ctx.counted();
 	}, className);
+	/** All that was found, in files of the server's size put together. */
+	async function csv() {
+		const parts = [];
+		let after = null;
+		for (;;) {
+			const text = await ctx.client.get(`${path}/variances.csv${query({ after })}`, { accept: 'text/csv', signal: ctx.signal });
+			const lines = text.slice(text.indexOf('\n') + 1);
+			parts.push(parts.length ? lines : text);
+			if (!lines) break;
+			// The id ends a line.
+			after = lines.trimEnd().slice(-36);
+		}
+		download(`reconciliation-${run.snapshotDate}.csv`, parts.join(''), 'text/csv');
+	}
 	function render() {
 		const waits = run.state === 'held';
-		top.replaceChildren(heading(`Reconciliation of ${day(run.snapshotDate)}`, state(run), run.running ? muted('working') : null),
+		top.replaceChildren(heading(`Reconciliation of ${day(run.snapshotDate)}`, state(run), run.running ? muted('working') : null, button('Download as CSV', csv)),
 			waits ? notice('warn', [h('p.strong', 'It waits for your decision.'), h('p', run.heldReason ?? '')],
 				decide('drop', 'Drop it', 'Nothing of it is booked. The next night compares anew.', 'danger'),
 				decide('accept', 'Book it', `${count(run.progress.variances, 'SKU')} follow what was counted: ${difference(run) ?? 'no'} units.`, 'main')) : '',

@@ -20,15 +20,30 @@ function claims() {
 	} catch { return null; }
 }
 
-/** Whether to offer what needs this scope. Of an API key nothing is known here: the server decides. */
+/** What an API key may do is not in it. A request of each scope tells: 403 without it. One that would change something carries no
+ * Idempotency-Key, which is refused before anything is read. */
+const PROBES = { 'orders:read': ['GET', 'orders?limit=1&lines=false'], 'orders:write': ['POST', 'orders'], 'credit:write': ['PATCH', 'customers/00000000-0000-0000-0000-000000000000'],
+	'outbox:admin': ['GET', 'admin/attention'], 'platform:admin': ['GET', 'admin/exceptions?tenant=none&limit=1'] };
+let keyMay = new Set(Object.keys(PROBES));
+/** Finds out what the key may do; resolves with whether it is known. Where no answer comes, the server decides later. */
+export async function probe() {
+	if (!token() || claims()) return true;
+	const status = async ([method, path]) => {
+		try { return (await fetch(new URL(path, new URL('.', location.href)), { method, headers: { authorization: `Bearer ${token()}` }, cache: 'no-store' })).status; } catch { return 0; }
+	};
+	const answers = await Promise.all(Object.entries(PROBES).map(async ([scope, asked]) => [scope, await status(asked)]));
+	keyMay = new Set(answers.filter(([, answer]) => answer !== 403).map(([scope]) => scope));
+	return !answers.some(([, answer]) => answer === 401);
+}
+
+/** Whether to offer what needs this scope. */
 export function may(scope) {
 	const known = claims();
-	if (!known) return true;
+	if (!known) return keyMay.has(scope);
 	const held = known[settings.scopeClaim];
 	return (Array.isArray(held) ? held : String(held ?? '').split(/\s+/)).includes(scope);
 }
 export const who = () => { const known = claims(); return known ? known.name ?? known.preferred_username ?? known.email ?? 'Signed in' : 'API key'; };
-export const subject = () => claims()?.sub ?? token()?.slice(0, 12) ?? '';
 /** Milliseconds until the token ends; Infinity where it says nothing. */
 export function endsInMs() {
 	const exp = claims()?.exp;
@@ -99,7 +114,7 @@ export async function finishSignIn() {
 
 // ── Pages and dialogs
 function pasting(done) {
-	const pasted = h('input', { type: 'password', autocomplete: 'off', required: true, autofocus: !settings.signIn, spellcheck: 'false' });
+	const pasted = h('input', { type: 'password', required: true, autofocus: !settings.signIn, spellcheck: 'false' });
 	return h('form', { onsubmit: (event) => {
 		event.preventDefault();
 		accept(pasted.value);

@@ -55,8 +55,13 @@ export const PASTE_MOST = 500;
 export async function findSkus(client, codes) {
 	const found = new Map();
 	for (const run of new Set(codes.map((code) => split(code).run))) {
-		const page = await client.get(`/skus?q=${encodeURIComponent(run)}&limit=200`);
-		for (const sku of page.items) found.set(sku.code.toUpperCase(), sku);
+		const missing = () => codes.some((code) => split(code).run === run && !found.has(code.toUpperCase()));
+		let after = null;
+		do {
+			const page = await client.get(`/skus?q=${encodeURIComponent(run)}&limit=200${after ? `&after=${after}` : ''}`);
+			for (const sku of page.items) found.set(sku.code.toUpperCase(), sku);
+			after = page.next;
+		} while (after && missing());
 	}
 	return found;
 }

@@ -1,6 +1,6 @@
 // Stock: what is there, what is promised, what is left to sell; and a style's prices.
 import { compare, resolve } from './conflict.js';
-import { amountText, button, buttons, dialog, field, filters, h, heading, money, nothing, number, pages, poll, query, readAmount, run, say, search, table } from './ui.js';
+import { amountText, button, dialog, endings, field, filters, h, heading, money, nothing, number, pages, poll, query, readAmount, run, say, search, table } from './ui.js';
 
 const LOOK_EVERY_MS = 10_000;
 
@@ -34,7 +34,7 @@ export async function list(ctx) {
 async function prices(ctx, id) {
 	const style = await ctx.client.get(`/styles/${id}`);
 	const boxes = {};
-	const box = (name, label) => { boxes[name] = h('input', { inputmode: 'decimal', autocomplete: 'off', value: amountText(style[name], style.currency), autofocus: name === 'wholesaleMinor' }); return field(`${label}, ${style.currency}`, boxes[name]); };
+	const box = (name, label) => { boxes[name] = h('input', { inputmode: 'decimal', value: amountText(style[name], style.currency), autofocus: name === 'wholesaleMinor' }); return field(`${label}, ${style.currency}`, boxes[name]); };
 	const changed = await dialog(`Prices of ${style.name}`, (close) => h('form', { onsubmit: (event) => {
 		event.preventDefault();
 		const body = {};
@@ -44,7 +44,7 @@ async function prices(ctx, id) {
 			if (typed !== style[name]) body[name] = typed;
 		}
 		if (!Object.values(body).some((value) => value === null || value < 0)) close(body);
-	} }, box('wholesaleMinor', 'Wholesale'), box('msrpMinor', 'Retail (MSRP)'), buttons(button('Cancel', () => close(undefined)), h('button.main', 'Save'))));
+	} }, box('wholesaleMinor', 'Wholesale'), box('msrpMinor', 'Retail (MSRP)'), endings(close, h('button.main', 'Save'))));
 	if (changed && Object.keys(changed).length) await run(null, () => store(ctx, style, changed));
 }
 async function store(ctx, style, changed) {

@@ -12,6 +12,7 @@ export function h(tag, props, ...children) {
 	const element = document.createElement(name);
 	const has = props?.constructor === Object;
 	if (classes.length) element.className = classes.join(' ');
+	if (name === 'input') element.autocomplete = 'off';
 	for (const [key, value] of has ? Object.entries(props) : []) {
 		if (value === undefined || value === null || (value === false && !PROPERTIES.has(key))) continue;
 		if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
@@ -29,6 +30,8 @@ export function svg(tag, attributes, ...children) {
 	element.append(...children.flat());
 	return element;
 }
+
+export const sum = (items, value) => items.reduce((total, item) => total + value(item), 0);
 
 // ── Formats
 const integers = new Intl.NumberFormat();
@@ -117,7 +120,6 @@ export function field(label, control, { hint, wide } = {}) {
 	};
 	return h('div', { class: wide ? 'field wide' : 'field' }, h('label', { for: control.id }, label), control, told, said);
 }
-export const input = (props) => h('input', { type: 'text', autocomplete: 'off', ...props });
 export function select(choices, value, props = {}) {
 	const list = h('select', props, choices.map(([key, text]) => h('option', { value: key }, text)));
 	list.value = value ?? choices[0][0];
@@ -198,7 +200,7 @@ export function filters(ctx, controls, changed) {
 	}
 	return (...content) => h('form.filters', { role: 'search', onsubmit: (event) => { event.preventDefault(); apply(); } }, content);
 }
-export const search = (placeholder) => h('input', { type: 'search', placeholder, 'aria-label': placeholder, autocomplete: 'off', 'data-search': '', maxlength: 200 });
+export const search = (placeholder) => h('input', { type: 'search', placeholder, 'aria-label': placeholder, 'data-search': '', maxlength: 200 });
 export function query(values) {
 	const text = new URLSearchParams(Object.entries(values).filter(([, value]) => value !== '' && value !== null && value !== undefined)).toString();
 	return text ? `?${text}` : '';
@@ -222,6 +224,8 @@ export function dialog(title, build, className = '') {
 	});
 }
 export const buttons = (...content) => h('div.buttons', content);
+/** The end of a dialog that may be left as it is. */
+export const endings = (close, ...acts) => buttons(button('Cancel', () => close(undefined)), acts);
 export function confirm(title, text, act, className = 'main') {
 	return dialog(title, (close) => [h('p', text), buttons(button('Keep it as it is', () => close(false)), button(act, () => close(true), className))]);
 }
@@ -230,7 +234,7 @@ export function ask(title, label, act, className = 'main', maxlength = 2000) {
 	return dialog(title, (close) => {
 		const asked = h('textarea', { required: true, maxlength, rows: 3, autofocus: true });
 		return h('form', { onsubmit: (event) => { event.preventDefault(); if (asked.value.trim()) close(asked.value.trim()); else asked.focus(); } },
-			field(label, asked, { wide: true }), buttons(button('Cancel', () => close(undefined)), h('button', { class: className }, act)));
+			field(label, asked, { wide: true }), endings(close, h('button', { class: className }, act)));
 	});
 }
 /** One work after the other, with its progress and a way to stop. work(report, stopped) → text. */
@@ -247,6 +251,12 @@ export function progress(title, work) {
 		).finally(() => { const done = button('Close', () => close(true), 'main'); end.replaceChildren(done); done.focus(); });
 		return [bar, said, end];
 	});
+}
+/** Hands a text to the browser as a file. */
+export function download(name, text, type) {
+	const href = URL.createObjectURL(new Blob([text], { type }));
+	h('a', { href, download: name }).click();
+	setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 export function copyable(text, label) {
 	return h('div.copy', h('code', text), button('Copy', async () => { await navigator.clipboard.writeText(text); say(`${label} is on the clipboard.`); }));

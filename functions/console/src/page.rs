@@ -30,15 +30,18 @@ const FILES: &[File] = files!(
 );
 
 impl File {
-    /// The text as it is sent: of a script without indentation and without lines that are only a comment, which are a tenth of
-    /// it and which nobody reads there. No text in a script goes over several lines; a test holds that.
+    /// The text as it is sent: a script or stylesheet without what nobody reads there, a sixth of it: indentation, lines that are
+    /// only a comment, blanks around operators. No text in a script goes over several lines; a test holds that.
     fn sent(&self) -> String {
-        if !self.name.ends_with(".js") {
-            return self.text.to_owned();
-        }
+        let blanks: &[&str] = match self.name.rsplit_once('.') {
+            Some((_, "js")) => &[" => ", " === ", " !== ", " && ", " || ", " = "],
+            Some((_, "css")) => &[", "],
+            _ => return self.text.to_owned(),
+        };
         let lines = self.text.lines().map(|line| line.trim_start_matches('\t'));
-        let is_comment = |line: &str| ["//", "/**", " *"].iter().any(|begin| line.starts_with(begin));
-        lines.filter(|line| !line.is_empty() && !is_comment(line)).flat_map(|line| [line, "\n"]).collect()
+        let is_comment = |line: &str| ["//", "/*", " *"].iter().any(|begin| line.starts_with(begin));
+        let kept = lines.filter(|line| !line.is_empty() && !is_comment(line)).flat_map(|line| [line, "\n"]);
+        blanks.iter().fold(kept.collect(), |text: String, blank| text.replace(blank, blank.trim()))
     }
 }
 
