@@ -300,12 +300,13 @@ impl Drain<'_> {
         if self.slots.end(newest.destination_id, answered) || unblocks_sku {
             self.poll_now();
         }
-        if let Some(item) = pushed.learned.clone() {
+        if let Some(learned) = pushed.learned.clone() {
             self.learned.push(LearnedItem {
                 tenant_id: newest.tenant_id,
                 destination_id: newest.destination_id,
                 sku_id: newest.aggregate_id,
-                inventory_item_id: item,
+                outbox_id: newest.id,
+                learned,
             });
         }
         for id in &message.rows {
@@ -318,6 +319,7 @@ impl Drain<'_> {
     fn transition(&self, pushed: &Pushed) -> Transition {
         let (error, retry_after, unreachable) = match &pushed.attempt {
             Attempt::Delivered => return Transition::Delivered,
+            Attempt::Passed(why) => return Transition::Passed(why.clone()),
             Attempt::Gone(error) => return Transition::Gone(error.clone()),
             Attempt::Rejected(error) => return Transition::Rejected(error.clone()),
             Attempt::Throttled { error, wait } => {

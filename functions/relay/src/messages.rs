@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws::mailer::Mailer;
 use jiff::Timestamp;
 use shared::delivery::attempt::{Attempt, Sender};
-use shared::delivery::email::confirmation;
+use shared::delivery::email::mail_of;
 use shared::delivery::outbox::{Claimed, DestinationKind};
 use shared::delivery::shopify_push::{Pushed, push};
 use uuid::Uuid;
@@ -72,9 +72,9 @@ impl Clients {
         let Some(facts) = facts else {
             return Attempt::Delivered; // no mail for this type of event
         };
-        let mail = match confirmation(facts) {
+        let mail = match mail_of(facts) {
             Ok(mail) => mail,
-            Err(error) => return Attempt::Unsendable(format!("no confirmation: {error}")),
+            Err(error) => return Attempt::Unsendable(format!("no mail: {error}")),
         };
         match &self.mailer {
             Some(mailer) => self.sender.within(mailer.send(&mail, &message.newest)).await,

@@ -1,10 +1,11 @@
-//! Asks shops what webhooks do not say, beside the deliveries of a drain. A failure is only logged: no delivery depends on it,
+//! Asks shops what webhooks do not say, and again what they did not know, beside the deliveries of a drain. A failure is only logged: no delivery depends on it,
 //! and the lease of a question that was not settled expires.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use shared::delivery::attempt::Attempt;
+use shared::delivery::shopify_items;
 use shared::delivery::shopify_questions::{self, Disposed, Question};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,6 +17,8 @@ use crate::messages::Clients;
 const IN_FLIGHT: usize = 4;
 /// Between two looks for questions, while there are none.
 const POLL: Duration = Duration::from_secs(5);
+/// Pushes that are made due again at once, of SKUs that their shops did not carry a day ago.
+const ASKED_AGAIN: u32 = 100;
 
 pub(crate) struct Questions {
     asked: JoinSet<(Question, Result<Disposed, Attempt>)>,
@@ -43,6 +46,9 @@ impl Questions {
         });
         if due.is_empty() {
             self.next_poll = Instant::now() + POLL;
+            shopify_items::ask_again(&relay.db, ASKED_AGAIN).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "shops were not asked again for what they do not carry");
+            });
         }
         for question in due {
             let (clients, now) = (Arc::clone(clients), relay.ambient.now);

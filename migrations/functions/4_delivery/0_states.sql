@@ -11,6 +11,8 @@
 --   leased           the lease runs out                           lost
 --   lost             relay_claim_lost                             leased
 --                    relay_sweep_lost, with no attempt left       dead
+--   delivered        relay_ask_again, a day after a shop did not    free
+--                    carry the SKU
 --   dead, delivered  requeue_one, requeue_many                    free or waiting, with all its attempts
 --   dead, pending    discard_one                                  discarded
 --

@@ -15,6 +15,7 @@ begin
     perform set_config('app.tenant_id', v_row.tenant_id::text, true);
     id := v_row.id;
     facts := case
+      when v_row.event_type = 'destination.test' then holdfast.test_facts(v_row.tenant_id, v_row.id, v_row.kind)
       when v_row.kind = 'shopify_inventory' and v_row.aggregate_type = 'sku'
         then holdfast.push_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id, v_row.requeues)
       when v_row.kind = 'email' and v_row.event_type = 'order.line_allocated'
@@ -25,10 +26,26 @@ begin
   perform set_config('app.tenant_id', '', true);
 end $$;
 
+-- What a person who tries a destination out wants to see there: at a shop that it answers, of mail one to that person.
+create or replace function holdfast.test_facts(p_tenant uuid, p_row bigint, p_kind text) returns text
+language sql stable as $$
+  select case p_kind
+    when 'shopify_inventory' then '{"test":true}'
+    when 'email' then (
+      select format('{"to":%s,"toName":%s,"test":%s}', holdfast.quote(u.email), holdfast.quote(u.display_name),
+                    holdfast.quote(d.name))
+      from public.outbox o
+      join public.destination d on d.id = o.destination_id
+      join public.app_user u on u.tenant_id = p_tenant and u.id = (o.payload::jsonb -> 'data' ->> 'userId')::uuid
+      where o.id = p_row) end
+$$;
+
+-- silent: the shop did not carry the SKU less than a day ago, and no person has requeued the event: it is not asked.
 create or replace function holdfast.push_facts(p_tenant uuid, p_destination uuid, p_sku uuid, p_requeues int) returns text
 language sql stable as $$
-  select format('{"code":%s,"ats":%s,"inventoryItemId":%s,"requeues":%s}', holdfast.quote(s.code),
-                p.on_hand + p.on_order - p.allocated, holdfast.quote(i.inventory_item_id), p_requeues)
+  select format('{"code":%s,"ats":%s,"inventoryItemId":%s,"requeues":%s,"silent":%s}', holdfast.quote(s.code),
+                p.on_hand + p.on_order - p.allocated, holdfast.quote(i.inventory_item_id), p_requeues,
+                (p_requeues = 0 and i.inventory_item_id is null and coalesce(i.ask_after > clock_timestamp(), false))::text)
   from public.sku s
   join public.sku_position p on p.tenant_id = p_tenant and p.sku_id = s.id
   left join public.shopify_inventory_item i
@@ -74,16 +91,3 @@ language sql stable as $$
   where o.tenant_id = p_tenant and o.id = p_order and p_data is not null
 $$;
 
--- {"tenantId","destinationId","skuId","inventoryItemId"}: keeps the shop's inventory item of a SKU.
-create or replace function holdfast.learn_inventory_item(p_call jsonb) returns void
-language plpgsql volatile security invoker as $$
-declare
-  v_tenant constant uuid := p_call ->> 'tenantId';
-  v_destination constant uuid := p_call ->> 'destinationId';
-  v_sku constant uuid := p_call ->> 'skuId';
-  v_item constant text := p_call ->> 'inventoryItemId';
-begin
-  perform set_config('app.tenant_id', v_tenant::text, true);
-  insert into public.shopify_inventory_item (tenant_id, destination_id, sku_id, inventory_item_id)
-  values (v_tenant, v_destination, v_sku, v_item) on conflict do nothing;
-end $$;

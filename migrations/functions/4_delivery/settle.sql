@@ -92,11 +92,12 @@ begin
 end $$;
 
 -- {"attempts":[{"id","token","outcome","error","jitter","retryAfterSecs","pauseSecs","unreachable","status","ms"}],"unitSecs",
--- "breaker"}: settles attempts. outcome: delivered; failed: due again after its backoff, or a dead letter after the last attempt;
--- throttled: the destination asked for a pause (pauseSecs, or null), and the attempt is given back; rejected, a permanent
--- rejection by a healthy destination: a dead letter; gone: disables the destination, whose row stays pending. unreachable: no
--- connection, no answer in time, or a 5xx. Only the token that holds a row settles it, within its lease: an id that is missing
--- in the answer was refused. Rows without an id come last: opened, closed, disabled (destinations), woken (other rows).
+-- "breaker"}: settles attempts. outcome: delivered (an error says why nothing was sent); failed: due again after its backoff, or a
+-- dead letter after the last attempt; throttled: the destination asked for a pause (pauseSecs, or null), and the attempt is given
+-- back; rejected, a permanent rejection by a healthy destination: a dead letter; gone: disables the destination, whose row stays
+-- pending. unreachable: no connection, no answer in time, or a 5xx. Only the token that holds a row settles it, within its lease: an
+-- id that is missing in the answer was refused. Rows without an id come last: opened, closed, disabled (destinations), woken (other
+-- rows).
 create or replace function holdfast.relay_settle(p_call jsonb)
 returns table (id bigint, outcome text) language plpgsql volatile security invoker set enable_seqscan = off as $$
 #variable_conflict use_column
@@ -195,7 +196,7 @@ begin
           count(*) filter (where a.outcome = 'failed' and o.attempts = 1)::int,
           count(*) filter (where a.outcome = 'failed' and a.unreachable)::int,
           count(*) filter (where not (a.outcome = 'failed' and a.unreachable))::int,
-          bool_or(a.outcome = 'throttled'), max(a.pause_secs), max(a.error))::holdfast.attempt_totals as totals
+          bool_or(a.outcome = 'throttled'), max(a.pause_secs), max(a.error) filter (where a.outcome <> 'delivered'))::holdfast.attempt_totals as totals
     from unnest(p_attempts) a
     cross join lateral (select r.destination_id, r.attempts from public.outbox r where r.id = a.id offset 0) o
     group by 1 order by 1

@@ -1,12 +1,23 @@
 -- Destinations, as people set them up. Only destination_secrets answers with a secret.
 
+-- The version of Shopify's API in the address of a shop. A version lives for a year, so it ends a year after its month; three months
+-- before is the time for the next one. Null: none is named.
+create or replace function holdfast.api_version(p_url text, p_today date) returns text
+language sql stable as $$
+  select format('{"version":"%s","endsOn":"%s","endsSoon":%s}', v.version, v.ends_on, (p_today >= v.ends_on - interval '3 months')::text)
+  from (select m.version, (to_date(m.version, 'YYYY-MM') + interval '1 year')::date as ends_on
+        from substring(p_url from '/admin/api/(\d{4}-(?:01|04|07|10))/') m(version) where m.version is not null) v
+$$;
+
 create or replace function holdfast.destination_document(p_tenant uuid, p_id uuid) returns text
 language sql stable as $$
   select format('{"id":"%s","name":%s,"kind":"%s","url":%s,"eventTypes":%s,"customerId":%s,"ordered":%s,"maxAttempts":%s,'
-                '"maxPerSecond":%s,"locationId":%s,"state":"%s","rearranging":%s,"createdAt":"%s"}',
+                '"maxPerSecond":%s,"locationId":%s,"apiVersion":%s,"state":"%s","rearranging":%s,"createdAt":"%s"}',
     d.id, holdfast.quote(d.name), d.kind, holdfast.quote(d.url), to_json(d.event_types)::text,
     holdfast.quote(d.customer_id::text), d.ordered::text, d.max_attempts, coalesce(d.max_per_second::text, 'null'),
-    holdfast.quote(d.location_id), d.state,
+    holdfast.quote(d.location_id),
+    coalesce(case d.kind when 'shopify_inventory' then holdfast.api_version(d.url, (now() at time zone 'UTC')::date) end, 'null'),
+    d.state,
     (select count(*) > 0 from public.rearrangement r where r.destination_id = d.id)::text, holdfast.rfc3339(d.created_at))
   from public.destination d where d.tenant_id = p_tenant and d.id = p_id
 $$;
@@ -235,7 +246,8 @@ begin
                                       (v_discarded = v_discarded_at_once)::text));
 end $$;
 
--- {"tenantId","userId","actor","id"}: sends a test event to this destination alone, whatever it subscribes to.
+-- {"tenantId","userId","actor","id"}: sends a test event to this destination alone, whatever it subscribes to; of mail, to the user
+-- who asks.
 create or replace function holdfast.test_destination(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -248,11 +260,10 @@ begin
   select d.kind, d.name into v_kind, v_name from public.destination d where d.tenant_id = v_tenant and d.id = v_id;
   if not found then
     return holdfast.refusal(404, 'not_found', 'There is nothing at this address.');
-  elsif v_kind <> 'webhook' then
-    return holdfast.refusal(422, 'destination_kind', 'Only a webhook can be sent a test event.');
   end if;
   perform holdfast.emit_destination_event(v_id, 'destination.test',
-    format('{"destinationId":"%s","name":%s}', v_id, holdfast.quote(v_name)), v_id, null);
+    format('{"destinationId":"%s","name":%s%s}', v_id, holdfast.quote(v_name),
+           case v_kind when 'email' then format(',"userId":%s', holdfast.quote(p_call ->> 'userId')) end), v_id, null);
   select * into v_row from public.outbox o
   where o.tenant_id = v_tenant and o.destination_id = v_id and o.event_type = 'destination.test'
   order by o.created_at desc, o.id desc limit 1;

@@ -38,6 +38,8 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 pub enum Attempt {
     /// A 2xx, whatever became of its body.
     Delivered,
+    /// There was nothing to do: why.
+    Passed(String),
     /// A failure that may pass.
     Failed {
         /// Status and beginning of the answer.

@@ -3,10 +3,28 @@
 
 use serde::Deserialize;
 
-/// `holdfast.confirmation_facts`, read just before the mail is sent.
+/// `holdfast.relay_facts`, read just before the mail is sent.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Facts {
+    Allocation(Allocation),
+    Test(Test),
+}
+
+/// `holdfast.test_facts`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Facts {
+struct Test {
+    to: String,
+    to_name: String,
+    /// The destination's name.
+    test: String,
+}
+
+/// `holdfast.confirmation_facts`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Allocation {
     to: String,
     to_name: String,
     order_number: String,
@@ -61,9 +79,30 @@ pub struct Mail {
     pub html: String,
 }
 
-/// Renders the confirmation of one allocation from `holdfast.confirmation_facts`.
-pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
-    let facts: Facts = serde_json::from_str(facts)?;
+/// Renders the mail that an event is about, the confirmation of an allocation or a test, from `holdfast.relay_facts`.
+pub fn mail_of(facts: &str) -> Result<Mail, serde_json::Error> {
+    Ok(match serde_json::from_str(facts)? {
+        Facts::Allocation(facts) => confirmation(&facts),
+        Facts::Test(facts) => test(&facts),
+    })
+}
+
+fn test(Test { to, to_name, test }: &Test) -> Mail {
+    let said =
+        format!("This is a test of the destination {test}: confirmations of allocations will look like it.");
+    Mail {
+        to: to.clone(),
+        subject: one_line(&format!("Test of {test}")),
+        text: format!("Hello {to_name},\n\n{said}\n"),
+        html: format!(
+            "<!doctype html><meta charset=\"utf-8\"><p>Hello {},</p><p>{}</p>",
+            escaped(to_name),
+            escaped(&said)
+        ),
+    }
+}
+
+fn confirmation(facts: &Allocation) -> Mail {
     let po = facts.customer_po.as_ref().map(|po| format!(", PO {po}")).unwrap_or_default();
     let heading = format!("Allocated to order {} of {}{po}:", facts.order_number, facts.customer_name);
     let allocated: Vec<String> = facts.allocations.iter().map(Allocated::sentence).collect();
@@ -88,7 +127,7 @@ pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
     } else {
         format!("<table><tr><th>SKU</th><th>Open</th><th>Ordered</th></tr>{html_lines}</table>")
     };
-    Ok(Mail {
+    Mail {
         subject: one_line(&format!(
             "Allocated: {} for order {}",
             what(&facts.allocations),
@@ -101,8 +140,8 @@ pub fn confirmation(facts: &str) -> Result<Mail, serde_json::Error> {
             escaped(&heading),
             escaped(&summary)
         ),
-        to: facts.to,
-    })
+        to: facts.to.clone(),
+    }
 }
 
 /// What was allocated, for the subject.
@@ -130,7 +169,7 @@ mod tests {
     fn one_mail_names_all_that_an_allocation_promised() {
         let facts = r#"{"to":"a@b.test","toName":"Ann","orderNumber":"SO-1","customerName":"A","customerPo":null,"allocations":[
             {"code":"S","styleName":"<Parka>","qty":3,"atsAfter":2},{"code":"M","styleName":"Vest","qty":4,"atsAfter":0}],"lines":[]}"#;
-        let mail = confirmation(facts).expect("facts");
+        let mail = mail_of(facts).expect("facts");
         assert_eq!(mail.subject, "Allocated: 7 units of 2 SKUs for order SO-1");
         for part in ["3 × S (<Parka>), 2 left", "4 × M (Vest), 0 left", "The order is complete"] {
             assert!(mail.text.contains(part), "{part}: {}", mail.text);
@@ -147,7 +186,7 @@ mod tests {
         let facts = r#"{"to":"ann@tenant.test","toName":"Ann <b>","orderNumber":"SO-1\r\nBcc: x","customerName":"A & B",
             "customerPo":"PO-7","allocations":[{"code":"PARKA-S","styleName":"Parka","qty":3,"atsAfter":2}],"lines":[
             {"code":"PARKA-S","qty":6,"qtyAllocated":3,"qtyShipped":1},{"code":"PARKA-M","qty":2,"qtyAllocated":2,"qtyShipped":0}]}"#;
-        let mail = confirmation(facts).expect("facts");
+        let mail = mail_of(facts).expect("facts");
         assert_eq!(mail.to, "ann@tenant.test");
         assert_eq!(mail.subject, "Allocated: 3 × PARKA-S for order SO-1  Bcc: x");
         for part in [

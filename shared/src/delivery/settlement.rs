@@ -23,6 +23,8 @@ const LAST_ERROR_MAX_CHARS: usize = 2000;
 pub enum Transition {
     /// The row is done.
     Delivered,
+    /// The row is done, although nothing was sent: why.
+    Passed(String),
     /// Retried after its backoff, or a dead letter after the last attempt.
     Failed {
         /// Kept as `last_error`.
@@ -71,6 +73,7 @@ impl Settlement {
     fn to_json(&self) -> Value {
         let (outcome, error) = match &self.transition {
             Transition::Delivered => ("delivered", None),
+            Transition::Passed(error) => ("delivered", Some(error)),
             Transition::Failed { error, .. } => ("failed", Some(error)),
             Transition::Throttled { error, .. } => ("throttled", Some(error)),
             Transition::Rejected(error) => ("rejected", Some(error)),

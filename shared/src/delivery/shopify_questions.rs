@@ -202,6 +202,6 @@ fn outcome(attempt: Attempt) -> (String, bool, Option<Duration>) {
         Attempt::Failed { error, retry_after } => (error, false, retry_after),
         Attempt::Throttled { error, wait } => (error, false, wait),
         Attempt::NoAnswer(error) | Attempt::Unsendable(error) => (error, false, None),
-        Attempt::Delivered => ("no answer".into(), false, None),
+        Attempt::Delivered | Attempt::Passed(_) => ("no answer".into(), false, None),
     }
 }

@@ -307,7 +307,7 @@ pub fn delete(id: Uuid, reason: Option<&str>) -> Statement {
     Statement::new("holdfast.delete_destination", json!({"id": id, "reason": reason}))
 }
 
-/// Writes a test event for this destination only: 200; 404; 422 `destination_kind`.
+/// Writes a test event for this destination only: 200; 404.
 pub fn test(id: Uuid) -> Statement {
     Statement::new("holdfast.test_destination", json!({"id": id}))
 }

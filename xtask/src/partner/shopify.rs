@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 use super::{Partner, Received, joined};
 
+/// The shop's primary location.
+const LOCATION: &str = "gid://shopify/Location/1";
+
 /// The URL of a destination of kind `shopify_inventory`.
 pub fn url(partner_url: &str) -> String {
     format!("{partner_url}/shopify/admin/api/2026-04/graphql.json")
@@ -114,13 +117,18 @@ pub(super) fn answer(request: &Value) -> Value {
         }
         return json!({"data": {"inventorySetQuantities": {"userErrors": []}}});
     }
+    if query(request).contains("query Test") {
+        let id = variables["location"].as_str().unwrap_or(LOCATION);
+        return json!({"data": {"location": {"id": id}}});
+    }
     let code = variables["code"].as_str().and_then(|code| code.strip_prefix("sku:\"")?.strip_suffix('"'));
     let Some(code) = code.filter(|_| query(request).contains("inventoryItems")) else {
         return json!({"errors": [{"message": "this shop knows inventoryItems and inventorySetQuantities"}]});
     };
     let code = code.replace("\\\"", "\"").replace("\\\\", "\\");
     let item = json!({"id": format!("gid://shopify/InventoryItem/{code}"), "sku": code});
-    json!({"data": {"location": {"id": "gid://shopify/Location/1"}, "inventoryItems": {"nodes": [item]}}})
+    json!({"data": {"location": {"id": LOCATION}, "inventoryItems": {"nodes": [item],
+        "pageInfo": {"hasNextPage": false, "endCursor": null}}}})
 }
 
 fn announce(request: &Value) {

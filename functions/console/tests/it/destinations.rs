@@ -248,23 +248,6 @@ async fn after_a_rotation_both_secrets_live_for_a_day_and_an_older_one_no_longer
 }
 
 #[tokio::test]
-async fn a_test_event_goes_to_that_destination_only() {
-    let desk = Desk::open().await;
-    let id = desk.webhook().await;
-    desk.webhook().await;
-    let sent = desk.post(&format!("/admin/destinations/{id}/test"), &json!({})).await;
-    assert_eq!(sent.status, 200, "{}", sent.json());
-    let events = desk.read("/admin/outbox").await;
-    assert_eq!(events["items"].as_array().unwrap().len(), 1);
-    let event = &events["items"][0];
-    assert_eq!(
-        (&event["type"], &event["destinationId"], &event["id"]),
-        (&json!("destination.test"), &json!(id), &sent.json()["outboxId"])
-    );
-    desk.shop.db.assert_consistent().await;
-}
-
-#[tokio::test]
 async fn a_shop_keeps_its_token_to_itself_and_signs_nothing() {
     let desk = Desk::open().await;
     let body = json!({"name": "Shop", "kind": "shopify_inventory", "url": "https://shop.example/admin/api/graphql.json",

@@ -11,6 +11,7 @@ mod exceptions;
 mod outbox;
 mod page;
 mod reconciliations;
+mod tried;
 mod who;
 
 use console::Console;

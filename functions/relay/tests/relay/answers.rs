@@ -138,7 +138,7 @@ async fn any_other_answer_that_breaks_off_is_a_failure_that_names_its_status() {
 async fn a_push_whose_answer_breaks_off_is_a_failure_since_the_body_tells_its_outcome() {
     join_all(broken("200 OK").into_iter().map(|(answer, then)| async move {
         let partner = RawPartner::start(answer.clone(), then).await;
-        let facts = r#"{"code": "A", "ats": 1, "inventoryItemId": "i", "requeues": 0}"#;
+        let facts = r#"{"code": "A", "ats": 1, "inventoryItemId": "i", "requeues": 0, "silent": false}"#;
         let mut event = event_to(partner.url.clone());
         event.location_id = Some("l".into());
         let attempt = push(&sender(), &event, Some(facts), Timestamp::now()).await.attempt;

@@ -106,6 +106,27 @@ async fn one_mail_confirms_all_that_an_allocation_promised() {
 }
 
 #[tokio::test]
+async fn a_test_goes_to_who_asked_for_it() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let ses = Partner::start(|_| async { Json(json!({"MessageId": "1"})) }).await;
+    mail_destination(&db, &tenant, "mailto:orders@brand.example").await;
+    let data = json!({"userId": tenant.users[1]});
+    db.execute(format!(
+        "select holdfast.emit_destination_event(id, 'destination.test', '{data}', id, null) from destination"
+    ))
+    .await;
+    let mut relay = relay(&db);
+    relay.mailer = Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), None));
+    assert_eq!(drain(&relay).await.delivered, 1);
+    let received = ses.received();
+    let mail: Value = serde_json::from_slice(&received[0].body).unwrap();
+    assert_eq!(mail["Destination"]["ToAddresses"], json!(["ben@tenant.test"]));
+    let subject = mail["Content"]["Simple"]["Subject"]["Data"].as_str().unwrap();
+    assert!(subject.starts_with("Test of "), "{subject}");
+}
+
+#[tokio::test]
 async fn a_mail_that_cannot_be_sent_waits_and_one_that_is_refused_for_good_is_a_dead_letter() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;

@@ -15,6 +15,7 @@ mod returns;
 mod runtime;
 mod share;
 mod shop;
+mod shop_items;
 mod standins;
 mod support;
 mod vectors;

@@ -1,6 +1,6 @@
 //! Stock pushes to a shop.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,30 +18,41 @@ use crate::support::{Partner, ToStatus, drain, relay, relay_with, rows};
 
 /// A shop that has an item for every SKU of a seeded tenant and records the quantities set.
 #[derive(Clone, Default)]
-struct Shop {
-    set: Arc<Mutex<Vec<(String, i64)>>>,
+pub struct Shop {
+    pub set: Arc<Mutex<Vec<(String, i64)>>>,
     /// The answer to the next push.
-    answer: Arc<Mutex<Option<Value>>>,
-    delay: Duration,
-    pushes: Arc<AtomicUsize>,
+    pub answer: Arc<Mutex<Option<Value>>>,
+    /// How many other items have a SKU that begins with the one that is looked for.
+    pub longer: usize,
+    /// It carries nothing.
+    pub empty: Arc<AtomicBool>,
+    /// What `ITEM` stands for in the id of an item.
+    pub item: Arc<Mutex<String>>,
+    pub delay: Duration,
+    pub pushes: Arc<AtomicUsize>,
 }
 
 impl Shop {
-    async fn open(self) -> Partner {
+    pub async fn open(self) -> Partner {
         Partner::start(move |received| {
             let shop = self.clone();
             async move {
                 let request: Value = serde_json::from_slice(&received.body).unwrap();
                 let query = request["query"].as_str().unwrap();
-                if query.contains("inventoryItems") {
-                    let code = request["variables"]["code"].as_str().unwrap();
-                    let code = code.strip_prefix("sku:\"").unwrap().strip_suffix('"').unwrap();
-                    return Json(json!({"data": {"location": {"id": "gid://shopify/Location/1"}, "inventoryItems": {"nodes": [
-                        {"id": "gid://shopify/InventoryItem/0", "sku": format!("{code}-B")},
-                        {"id": format!("gid://shopify/InventoryItem/{code}"), "sku": code}]}}}))
-                    .into_response();
+                if query.contains("query Test") {
+                    let asked =
+                        request["variables"]["location"].as_str().unwrap_or("gid://shopify/Location/1");
+                    let there = ["gid://shopify/Location/1", "gid://shopify/Location/2"].contains(&asked);
+                    return Json(json!({"data": {"location": there.then(|| json!({"id": asked}))}}))
+                        .into_response();
                 }
-                assert!(query.contains("inventorySetQuantities") && query.contains("@idempotent(key: $key)"), "{query}");
+                if query.contains("inventoryItems") {
+                    return Json(shop.look_up(&request["variables"])).into_response();
+                }
+                assert!(
+                    query.contains("inventorySetQuantities") && query.contains("@idempotent(key: $key)"),
+                    "{query}"
+                );
                 // Pushes differ in time, so that one overtaken by another would be seen.
                 let number = shop.pushes.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(shop.delay * [1, 8, 1, 3][number % 4]).await;
@@ -51,9 +62,12 @@ impl Shop {
                 }
                 let input = &request["variables"]["input"];
                 let quantity = &input["quantities"][0];
-                assert_eq!((&input["name"], &quantity["changeFromQuantity"]), (&json!("available"), &Value::Null));
-                assert_eq!(quantity["locationId"], "gid://shopify/Location/1");
-                let item = quantity["inventoryItemId"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+                assert_eq!(
+                    (&input["name"], &quantity["changeFromQuantity"]),
+                    (&json!("available"), &Value::Null)
+                );
+                let item =
+                    quantity["inventoryItemId"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
                 shop.set.lock().unwrap().push((item, quantity["quantity"].as_i64().unwrap()));
                 Json(json!({"data": {"inventorySetQuantities": {"userErrors": []}}})).into_response()
             }
@@ -61,19 +75,36 @@ impl Shop {
         .await
     }
 
-    fn set(&self) -> Vec<(String, i64)> {
+    /// One page, of as many as were asked for at most.
+    pub fn look_up(&self, variables: &Value) -> Value {
+        let code = variables["code"].as_str().unwrap();
+        let code = code.strip_prefix("sku:\"").unwrap().strip_suffix('"').unwrap();
+        let code = code.replace("\\\"", "\"");
+        let node = |item: String, sku: String| json!({"id": format!("gid://shopify/InventoryItem/{item}"), "sku": sku});
+        let mut all: Vec<Value> =
+            (0..=self.longer).map(|n| node(n.to_string(), format!("{code}-{n}"))).collect();
+        if !self.empty.load(Ordering::SeqCst) {
+            all.push(node(format!("{code}{}", self.item.lock().unwrap()), code.to_owned()));
+        }
+        let from: usize = variables["after"].as_str().map_or(0, |after| after.parse().unwrap());
+        let to = all.len().min(from + 100);
+        json!({"data": {"location": {"id": "gid://shopify/Location/1"}, "inventoryItems": {"nodes": all[from..to],
+            "pageInfo": {"hasNextPage": to < all.len(), "endCursor": to.to_string()}}}})
+    }
+
+    pub fn set(&self) -> Vec<(String, i64)> {
         self.set.lock().unwrap().clone()
     }
 }
 
-async fn connect(db: &TestDb, tenant: &Tenant, url: &str) -> Uuid {
+pub async fn connect(db: &TestDb, tenant: &Tenant, url: &str) -> Uuid {
     let shop = db.destination(tenant, url, &["sku.ats_changed"]).await;
     db.execute(format!("update destination set kind = 'shopify_inventory' where id = '{}'", shop.id)).await;
     shop.id
 }
 
 /// Moves a SKU's stock by `delta`, with its ledger line and its event, in one transaction.
-async fn change(db: &TestDb, tenant: &Tenant, sku: usize, delta: i64) {
+pub async fn change(db: &TestDb, tenant: &Tenant, sku: usize, delta: i64) {
     let (tenant, sku) = (tenant.id, tenant.skus[sku]);
     db.execute(format!(
         "begin;
@@ -180,7 +211,7 @@ async fn what_the_shop_will_never_take_is_a_dead_letter_at_once_and_what_it_may_
             json!({"data": {"inventorySetQuantities": {"userErrors": [{"code": code, "field": null, "message": "no"}]}}}),
         )
     };
-    for (code, dead) in [("ITEM_NOT_STOCKED_AT_LOCATION", true), ("IDEMPOTENCY_CONCURRENT_REQUEST", false)] {
+    for (code, dead) in [("INVALID_QUANTITY_TOO_HIGH", true), ("IDEMPOTENCY_CONCURRENT_REQUEST", false)] {
         change(&db, &tenant, 0, 1).await;
         *shop.answer.lock().unwrap() = user_error(code);
         let summary = drain(&relay(&db)).await;
@@ -188,7 +219,7 @@ async fn what_the_shop_will_never_take_is_a_dead_letter_at_once_and_what_it_may_
     }
     let rows_now = rows(&db).await;
     assert!(
-        rows_now[0].dead && rows_now[0].last_error.as_ref().unwrap().starts_with("ITEM_NOT_STOCKED"),
+        rows_now[0].dead && rows_now[0].last_error.as_ref().unwrap().starts_with("INVALID_QUANTITY"),
         "{rows_now:?}"
     );
     assert!(!rows_now[1].dead);
@@ -200,12 +231,13 @@ async fn what_the_shop_will_never_take_is_a_dead_letter_at_once_and_what_it_may_
     change(&db, &tenant, 0, 1).await;
     assert_eq!(drain(&relay(&db)).await.failed, 1);
     assert!(rows(&db).await[2].last_error.as_ref().unwrap().contains("Internal error"));
-    db.execute("update sku set code = 'GONE \"x\"'; delete from shopify_inventory_item; update outbox set next_attempt_at = now() where processed_at is null and dead_lettered_at is null").await;
-    partner.answer(|_| async {
-        Json(json!({"data": {"location": {"id": "l"}, "inventoryItems": {"nodes": []}}}))
-    });
-    assert_eq!(drain(&relay(&db)).await.dead_lettered, 1);
-    assert!(rows(&db).await[2].last_error.as_ref().unwrap().contains("no item with SKU GONE"));
+}
+
+/// The variables of the requests that set something.
+pub fn pushes(partner: &Partner) -> Vec<Value> {
+    let received = partner.received();
+    let bodies = received.iter().map(|received| serde_json::from_slice::<Value>(&received.body).unwrap());
+    bodies.map(|body| body["variables"].clone()).filter(|variables| !variables["key"].is_null()).collect()
 }
 
 #[tokio::test]
@@ -322,13 +354,8 @@ async fn what_a_person_sends_again_is_set_again_though_the_shop_remembers_it() {
     // As `POST /admin/outbox/{id}/requeue` does.
     db.execute("select holdfast.back_to_pending(array[1::bigint])").await;
     drain(&relay(&db)).await;
-    let keys: Vec<Value> = partner
-        .received()
-        .iter()
-        .map(|received| serde_json::from_slice::<Value>(&received.body).unwrap()["variables"]["key"].clone())
-        .filter(|key| !key.is_null())
-        .collect();
-    assert_eq!(keys, ["outbox-1-0-7", "outbox-1-1-7"]);
+    let keys: Vec<Value> = pushes(&partner).iter().map(|push| push["key"].clone()).collect();
+    assert_eq!(keys, ["outbox-1-0-7-SKU-0001-1", "outbox-1-1-7-SKU-0001-1"]);
 }
 
 #[tokio::test]

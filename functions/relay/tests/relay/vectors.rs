@@ -10,7 +10,7 @@ use shared::delivery::address::Guard;
 use shared::delivery::attempt::{retry_after, signature};
 use shared::delivery::outbox::{self, ClaimRequest, LeaseTerms, OrderedQueue, Rearranged};
 use shared::delivery::settlement::{Settled, Settlement, Transition, settle};
-use shared::delivery::shopify_items::{LearnedItem, learn};
+use shared::delivery::shopify_items::{Learned, LearnedItem, learn};
 use testing::{Seed, TestDb, case};
 use uuid::Uuid;
 
@@ -163,7 +163,11 @@ async fn every_statement_of_the_outbox_runs_as_the_worker() {
         tenant_id: tenant.id,
         destination_id: destination.id,
         sku_id: tenant.skus[0],
-        inventory_item_id: "gid://shopify/InventoryItem/1".into(),
+        outbox_id: 1,
+        learned: Learned {
+            inventory_item_id: Some("gid://shopify/InventoryItem/1".into()),
+            instead_of: None,
+        },
     };
     learn(&worker, &item).await.unwrap();
     let checked = outbox::check_waiting(&worker, OrderedQueue::default(), 10).await.unwrap();
