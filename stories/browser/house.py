@@ -38,6 +38,8 @@ def busy(house):
     sold = house.order({"HARBOR-NVY-M": 12}, "Maison Élise", customerPo="ME-0032")
     house.allocate(sold, {"HARBOR-NVY-M": 12})
     stack.threepl(house.account, house.secret, {"type": "asn.cancelled", "asnId": "ASN-90"})
+    there = {code: sku["onHand"] for code, sku in house.skus.items()}
+    night = house.reconcile({**there, "FJORD-OAT-L": there["FJORD-OAT-L"] + 60, "CHINO-OLV-36": there["CHINO-OLV-36"] - 3, "HARBOR-GRN-L": 24})
     dead = house.get("/admin/outbox?state=dead")["items"]
     assert dead and house.get("/admin/exceptions?state=open")["items"] and house.get("/admin/shortfalls?state=open")["items"]
-    return {"order": first["id"], "shipped": shipped["id"], "invoice": invoice["id"], "customer": house.customers["Boutique Nord"], "event": dead[0]["id"], "webhook": webhook["id"], "strict": strict["id"]}
+    return {"order": first["id"], "shipped": shipped["id"], "invoice": invoice["id"], "customer": house.customers["Boutique Nord"], "event": dead[0]["id"], "run": night, "webhook": webhook["id"], "strict": strict["id"]}

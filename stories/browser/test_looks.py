@@ -9,7 +9,7 @@ from house import busy
 from stack import Tenant
 
 VIEWS = ["orders", "order/{order}", "new-order", "customers", "customer/{customer}", "stock", "invoices", "invoice/{invoice}", "overview", "events",
-         "event/{event}", "dead-letters", "exceptions", "shortfalls", "reconcile", "destinations"]
+         "event/{event}", "dead-letters", "exceptions", "shortfalls", "reconcile", "reconciliation/{run}", "destinations"]
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ def test_a_dead_letter_is_read_the_partner_mended_and_the_group_sent_again_and_d
     page.get_by_role("link", name="order.created").first.click()
     page.wait_for_selector(".view.event")
     assert "HTTP 503" in page.locator(".view.event pre").first.inner_text()
+    attempt = page.get_by_role("table", name="Attempts").get_by_role("row").last
+    assert re.search(r"503\s+[\d,]+\xa0?\s*ms\s+HTTP 503", attempt.inner_text()), attempt.inner_text()
     assert '"aggregate"' in page.locator(".view.event").inner_text()
     house.stack.behave(200)
     page.get_by_role("link", name=re.compile("Dead letters")).click()
@@ -80,6 +82,63 @@ def test_thousands_of_dead_letters_are_sent_again_in_bounded_calls_and_the_progr
     assert told == ["", "2,000 of 4,501", "4,000 of 4,501"] and len(set(sent)) == 3
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     page.get_by_text("No dead letters").wait_for()
+
+
+def test_what_a_filter_finds_is_discarded_or_sent_again_whole(house, window):
+    destination = house.webhook("Legacy EDI")
+    house.dead(60, "HTTP 500")
+    house.order({"FJORD-OAT-S": 1})
+    page = window(house.token()).open(f"events?state=dead&destination={destination['id']}")
+    assert page.locator("a.row").count() == 50
+    page.get_by_role("button", name="Discard all of these").click()
+    page.get_by_label(re.compile("Why")).fill("Out of business.")
+    page.get_by_role("dialog").get_by_role("button", name="Discard all").click()
+    page.get_by_text("60 events are discarded.").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_text("No event fits").wait_for()
+    house.stack.relay()
+    page.get_by_label("State").select_option("delivered")
+    page.get_by_role("button", name="Send all of these again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send again").click()
+    page.get_by_text("1 event is pending again.").wait_for()
+    states = [event["state"] for event in house.get("/admin/outbox?limit=200")["items"]]
+    assert (states.count("discarded"), states.count("pending")) == (60, 1)
+
+
+def test_a_destination_is_deleted_with_what_waits_and_its_dead_letters_can_only_be_discarded(house, window):
+    house.webhook("Legacy EDI")
+    house.dead(3, "HTTP 500")
+    house.order({"FJORD-OAT-S": 1})
+    page = window(house.token()).open("destinations")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_label(re.compile("Why")).fill("Out of business.")
+    page.get_by_role("dialog").get_by_role("button", name="Delete it").click()
+    page.get_by_text("Legacy EDI is deleted; 1 event that waited is discarded.").wait_for()
+    page.get_by_text("No destinations yet").wait_for()
+    page.get_by_role("link", name=re.compile("Dead letters")).click()
+    page.get_by_role("heading", name="A deleted destination").wait_for()
+    assert page.get_by_role("button", name=re.compile("again$")).all_inner_texts() == ["Look again"]
+    page.get_by_role("button", name="Show them").click()
+    page.locator("a.row").first.click()
+    page.wait_for_selector(".view.event")
+    assert page.get_by_role("button", name="Send again").count() == 0 and page.get_by_text("a deleted destination").count() == 1
+    page.go_back()
+    page.get_by_role("button", name="Discard all").click()
+    page.get_by_label(re.compile("Why")).fill("Out of business.")
+    page.get_by_role("dialog").get_by_role("button", name="Discard all").click()
+    page.get_by_text("3 events are discarded.").wait_for()
+
+
+def test_a_secret_that_became_known_is_replaced_at_once(house, window):
+    destination = house.webhook()
+    before = house.get(f"/admin/destinations/{destination['id']}/secret")["secret"]
+    page = window(house.token()).open("destinations")
+    page.get_by_role("button", name="Rotate").click()
+    page.get_by_role("dialog").get_by_role("button", name="At once").click()
+    page.get_by_role("heading", name="Signing secret of Northbound EDI").wait_for()
+    shown = page.get_by_role("dialog").locator("code").inner_text()
+    live = house.get(f"/admin/destinations/{destination['id']}/secret")
+    assert shown == live["secret"] != before and len(live["secrets"]) == 1
 
 
 def test_a_night_that_is_held_back_is_read_taken_away_as_csv_and_decided(house, window):

@@ -13,6 +13,22 @@ export function cause(error) {
 	return kept.length > 160 ? `${kept.slice(0, 160)} …` : kept;
 }
 
+/**
+ * Changes events by filter, part by part, until there is no next; `verb` is requeue or discard; `total` is how many are expected,
+ * 0 where nobody knows. Returns how many were changed.
+ */
+export async function byFilter(ctx, verb, filter, total, report, stopped) {
+	let done = 0;
+	let after = null;
+	do {
+		const answer = await ctx.send('POST', `/admin/outbox/${verb}`, { ...filter, ...(after ? { after } : {}) }, `${verb} events`);
+		done += answer.requeued ?? answer.discarded;
+		report(Math.min(done, total), total, total ? `${number(done)} of ${number(Math.max(done, total))}` : `${number(done)} so far …`);
+		after = answer.next;
+	} while (after && !stopped());
+	return done;
+}
+
 export async function show(ctx) {
 	ctx.title('Dead letters');
 	const place = h('div');
@@ -58,21 +74,9 @@ export async function show(ctx) {
 				['Written', (e) => time(e.createdAt)], ['Given up', (e) => time(e.deadLetteredAt)]], group.events.slice(0, 100)));
 			more.remove();
 		}, 'quiet');
-		return panel(null, h('div.group-head', h('div', h('h2', group.destinationName ?? 'No destination'), h('pre.bad.cause', { tabIndex: 0 }, group.cause),
+		return panel(null, h('div.group-head', h('div', h('h2', group.destinationName ?? 'A deleted destination'), h('pre.bad.cause', { tabIndex: 0 }, group.cause),
 			muted(`${count(group.events.length, 'event')}: ${[...types].map(([type, n]) => `${n} ${type}`).join(', ')}. The last one was given up `, time(group.events.map((e) => e.deadLetteredAt).sort().at(-1)), '.')),
-		h('div.actions', more, button('Discard all', () => end(group, alone), 'quiet'), button(`Send ${number(group.events.length)} again`, () => again(group, alone), 'main'))), list);
-	}
-	/** By filter, part by part, until there is no next; `verb` is requeue or discard. Returns how many. */
-	async function byFilter(verb, filter, total, report, stopped) {
-		let done = 0;
-		let after = null;
-		do {
-			const answer = await ctx.send('POST', `/admin/outbox/${verb}`, { ...filter, ...(after ? { after } : {}) }, `${verb} dead letters`);
-			done += answer.requeued ?? answer.discarded;
-			report(Math.min(done, total), total, `${number(done)} of ${number(Math.max(done, total))}`);
-			after = answer.next;
-		} while (after && !stopped());
-		return done;
+		h('div.actions', more, button('Discard all', () => end(group, alone), 'quiet'), group.destinationName && button(`Send ${number(group.events.length)} again`, () => again(group, alone), 'main'))), list);
 	}
 	async function oneByOne(group, verb, body, report, stopped) {
 		let done = 0;
@@ -92,16 +96,16 @@ export async function show(ctx) {
 	async function again(group, alone) {
 		if (!await confirm('Send them again?', `${count(totalOf(group), 'event')} to ${group.destinationName}. Has the cause been mended? Each gets all its attempts anew, under its old id.`, 'Send again')) return;
 		await progress('Sending again', async (report, stopped) => {
-			const done = alone ? await byFilter('requeue', filterOf(group), totalOf(group), report, stopped) : await oneByOne(group, 'requeue', {}, report, stopped);
+			const done = alone ? await byFilter(ctx, 'requeue', filterOf(group), totalOf(group), report, stopped) : await oneByOne(group, 'requeue', {}, report, stopped);
 			return `${count(done, 'event is', 'events are')} pending again.`;
 		});
 		await load();
 	}
 	async function end(group, alone) {
-		const reason = await ask('Discard them', `Why? ${count(totalOf(group), 'event')} to ${group.destinationName} will never be delivered.`, 'Discard all', 'danger');
+		const reason = await ask('Discard them', `Why? ${count(totalOf(group), 'event')} to ${group.destinationName ?? 'a deleted destination'} will never be delivered.`, 'Discard all', 'danger');
 		if (!reason) return;
 		await progress('Discarding', async (report, stopped) => {
-			const done = alone ? await byFilter('discard', { ...filterOf(group), reason }, totalOf(group), report, stopped) : await oneByOne(group, 'discard', { reason }, report, stopped);
+			const done = alone ? await byFilter(ctx, 'discard', { ...filterOf(group), reason }, totalOf(group), report, stopped) : await oneByOne(group, 'discard', { reason }, report, stopped);
 			return `${count(done, 'event is', 'events are')} discarded.`;
 		});
 		await load();

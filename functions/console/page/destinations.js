@@ -113,8 +113,8 @@ export async function list(ctx) {
 	async function remove(d) {
 		const reason = await ask(`Delete ${d.name}`, 'Why? What still waits for it is discarded.', 'Delete it', 'danger');
 		if (!reason) return;
-		await ctx.send('DELETE', `/admin/destinations/${d.id}`, { reason }, `Delete ${d.name}`);
-		await changed(`${d.name} is deleted.`);
+		const gone = await ctx.send('DELETE', `/admin/destinations/${d.id}`, { reason }, `Delete ${d.name}`);
+		await changed(`${d.name} is deleted; ${count(gone.discarded, 'event')} that waited ${gone.discarded === 1 ? 'is' : 'are'} discarded${gone.more ? ', and the rest is within seconds' : ''}.`);
 	}
 	function card(d) {
 		return h('article.panel', h('div.group-head', h('div', {},

@@ -1,5 +1,6 @@
 // The outbox: events and where they are; one with its attempts, its history and the very document that is sent.
-import { ask, badge, button, facts, filters, h, heading, link, muted, nothing, number, pages, panel, query, rowLink, say, select, table, time, words } from './ui.js';
+import { byFilter } from './dead-letters.js';
+import { ask, badge, button, confirm, count, facts, filters, h, heading, link, muted, nothing, number, pages, panel, progress, query, rowLink, say, select, table, time, words } from './ui.js';
 
 /** The thing that an event is of, and where it is seen. */
 const SEEN = { wholesale_order: 'order', invoice: 'invoice', customer: 'customer' };
@@ -15,17 +16,36 @@ export async function list(ctx) {
 	const from = h('input', { type: 'datetime-local', 'aria-label': 'Written from' });
 	const to = h('input', { type: 'datetime-local', 'aria-label': 'Written before' });
 	const place = h('div');
-	const load = () => pages(place, ctx, `/admin/outbox${query({ state: ctx.query.get('state'), destination: ctx.query.get('destination'), type: ctx.query.get('type'), from: iso(ctx.query.get('from')), to: iso(ctx.query.get('to')) })}`,
+	const chosen = () => ({ state: ctx.query.get('state'), destination: ctx.query.get('destination'), type: ctx.query.get('type'), from: iso(ctx.query.get('from')), to: iso(ctx.query.get('to')) });
+	const many = h('div.actions');
+	/** What the filter finds, all of it, also what is not shown. */
+	async function all(verb, more, said) {
+		const filter = Object.fromEntries(Object.entries(chosen()).filter(([, value]) => value));
+		await progress(verb === 'requeue' ? 'Sending again' : 'Discarding', async (report, stopped) => `${count(await byFilter(ctx, verb, { ...filter, ...more }, 0, report, stopped), 'event is', 'events are')} ${said}.`);
+		await load();
+		ctx.counted();
+	}
+	const again = button('Send all of these again', async () => { if (await confirm('Send them again?', 'All that the filter finds, also what is not shown here. Each keeps its id, so whoever knows it already can tell.', 'Send again')) await all('requeue', {}, 'pending again'); });
+	const end = button('Discard all of these', async () => {
+		const reason = await ask('Discard them', 'Why? All that the filter finds, also what is not shown here, is never delivered.', 'Discard all', 'danger');
+		if (reason) await all('discard', { reason }, 'discarded');
+	}, 'quiet');
+	const load = () => {
+		const of = ctx.query.get('state');
+		many.replaceChildren(...(['dead', 'pending'].includes(of) ? [end] : []), ...(['dead', 'delivered'].includes(of) ? [again] : []));
+		return found();
+	};
+	const found = () => pages(place, ctx, `/admin/outbox${query(chosen())}`,
 		(events) => table('Events', [
 			['Event', (e) => rowLink(`#/event/${e.id}`, e.type), 'grow'],
 			['State', (e) => badge(e.state)],
-			['To', (e) => e.destinationName ?? muted('nobody')],
+			['To', (e) => e.destinationName ?? muted(e.destinationId ? 'deleted' : 'nobody')],
 			['Attempts', (e) => number(e.attempts), 'num'],
 			['Written', (e) => time(e.createdAt)],
 			['Next try', (e) => (e.state === 'pending' ? (e.nextAttemptAt ? time(e.nextAttemptAt) : muted('behind another')) : null)],
 			['Last error', (e) => e.lastError && h('div.clip', { title: e.lastError }, e.lastError)],
 		], events), nothing('No event fits', 'What changes is written here as an event for each destination.'));
-	ctx.at.append(heading('Events'), filters(ctx, { state, destination, type, from, to }, load)(state, destination, type, h('label.muted', 'from ', from), h('label.muted', 'to ', to)), place);
+	ctx.at.append(heading('Events', many), filters(ctx, { state, destination, type, from, to }, load)(state, destination, type, h('label.muted', 'from ', from), h('label.muted', 'to ', to)), place);
 	await load();
 }
 
@@ -36,7 +56,7 @@ export async function show(ctx) {
 		const e = await ctx.get(path);
 		const attempts = e.attemptLog;
 		ctx.at.replaceChildren(heading(e.type, badge(e.state),
-			e.destinationId && ['dead', 'delivered'].includes(e.state) ? button('Send again', async () => {
+			e.destinationName && ['dead', 'delivered'].includes(e.state) ? button('Send again', async () => {
 				await ctx.send('POST', `${path}/requeue`, {}, `Send event ${e.id} again`);
 				say('It is pending again.');
 				await render();
@@ -50,7 +70,7 @@ export async function show(ctx) {
 				await render();
 				ctx.counted();
 			}, 'quiet') : null),
-		panel(null, facts([['To', e.destinationId ? link(`#/events?destination=${e.destinationId}`, e.destinationName ?? e.destinationId) : 'nobody subscribes'],
+		panel(null, facts([['To', e.destinationId ? link(`#/events?destination=${e.destinationId}`, e.destinationName ?? 'a deleted destination') : 'nobody subscribes'],
 			['About', about(e.aggregate)], ['Sequence', number(e.aggregate.sequence)],
 			['Written', time(e.createdAt)], ['Attempts', number(e.attempts)],
 			e.state === 'pending' ? ['Next try', e.nextAttemptAt ? time(e.nextAttemptAt) : 'when the one before it is out'] : null,

@@ -65,7 +65,7 @@ export async function show(ctx) {
 				['Began', time(run.startedAt)], run.finishedAt ? ['Ended', time(run.finishedAt)] : ['Last step', time(run.updatedAt)], run.decidedAt ? ['Decided', time(run.decidedAt)] : null])));
 	}
 	const load = () => pages(found, ctx, `${path}/variances${query({ kind: ctx.query.get('kind') })}`, (items) => table('What was found', [
-		['SKU', (f) => h('span.code', f.code), 'grow'], ['What', (f) => badge(words(f.kind), f.kind === 'variance' ? 'warn' : 'off')], ['Account', (f) => f.account],
+		['SKU', (f) => h('span.code', f.code), 'grow'], ['What', (f) => (f.variance === 0 ? badge('agrees') : badge(words(f.kind), f.kind === 'variance' ? 'warn' : 'off'))], ['Account', (f) => f.account],
 		['On the books', (f) => f.expected !== null && number(f.expected), 'num'], ['Counted', (f) => f.counted !== null && number(f.counted), 'num'],
 		['Difference', (f) => f.variance !== null && h('strong', f.variance > 0 ? `+${number(f.variance)}` : number(f.variance)), 'num'],
 		['Booked', (f) => (f.bookedAt ? [number(f.adjusted), f.short ? h('span.mistake', `, short ${number(f.short)}`) : null] : null), 'num'], ['Why', (f) => f.reason],
