@@ -150,6 +150,13 @@ def test_a_night_that_is_held_back_is_read_taken_away_as_csv_and_decided(house, 
     page.get_by_text("It waits for your decision.").wait_for()
     row = page.get_by_role("row", name=re.compile("FJORD-OAT-L"))
     assert "+892" in row.inner_text() and page.get_by_role("row", name=re.compile("NOSUCH-S")).count() == 1
+
+    def one_line_first(route):
+        # A part of the file, as of a night with more findings than the server puts into one.
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text() if "after=" in route.request.url else "".join(answer.text().splitlines(keepends=True)[:2]))
+
+    page.route("**/variances.csv*", one_line_first)
     with page.expect_download() as download:
         page.get_by_role("button", name="Download as CSV").click()
     table = list(csv.DictReader(open(download.value.path(), newline="", encoding="utf-8")))

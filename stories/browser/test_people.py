@@ -177,9 +177,10 @@ def test_an_order_in_another_currency_has_no_price_until_somebody_enters_one(hou
     page.get_by_role("button", name="Create the order").click()
     assert page.evaluate("document.activeElement.getAttribute('aria-invalid')") == "true" and house.get("/orders")["items"] == []
     price.fill("61.50")
+    page.get_by_label("Notes").fill("By air.")
     # What was entered is there after a reload.
     page.reload()
-    assert (price.input_value(), page.get_by_label("FJORD-OAT-S, units").input_value()) == ("61.50", "4")
+    assert (price.input_value(), page.get_by_label("FJORD-OAT-S, units").input_value(), page.get_by_label("Notes").input_value()) == ("61.50", "4", "By air.")
     page.get_by_role("button", name="Create the order").click()
     page.wait_for_selector(".view.order")
     order = house.get("/orders")["items"][0]
