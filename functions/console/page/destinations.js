@@ -7,6 +7,8 @@ const TYPES = ['order.created', 'order.saved', 'order.cancelled', 'order.shipped
 const KINDS = {
 	webhook: { title: 'Webhook', says: 'Every event as signed JSON, for an EDI gateway or a partner.', url: 'https://partner.example/events', ordered: true, all: true },
 	shopify_inventory: { title: 'Shopify inventory', says: 'What is left to sell of each SKU is set in a shop.', url: 'https://shop.myshopify.com/admin/api/2026-04/graphql.json', token: true, types: ['sku.ats_changed'] },
+	eventbridge: { title: 'EventBridge', says: 'Every event on a bus that the operator has allowed.', url: 'arn:aws:events:eu-west-1:123456789012:event-bus/name', all: true },
+	sqs: { title: 'SQS', says: 'Every event on a queue that the operator has allowed; in order on a FIFO queue.', url: 'https://sqs.eu-west-1.amazonaws.com/123456789012/name', ordered: true, all: true },
 	email: { title: 'Email', says: 'A confirmation to whoever made the order, for each commitment.', url: 'mailto:orders@example.com', urlOptional: true, types: ['order.line_allocated'] },
 };
 const TEST_WITHIN_MS = 90_000;

@@ -11,12 +11,11 @@ use shared::delivery::outbox::{
 };
 use shared::delivery::settlement::{self, Settlement, Transition};
 use shared::delivery::shopify_items::{self, LearnedItem};
-use shared::delivery::shopify_push::Pushed;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use uuid::Uuid;
 
-use crate::messages::{Clients, Message, messages_of};
+use crate::messages::{Clients, Message, Sent, messages_of};
 use crate::questions::Questions;
 use crate::slots::Slots;
 use crate::times::BatchTimes;
@@ -43,7 +42,7 @@ const QUEUE_STEPS: u32 = 500;
 struct Ended {
     message: Message,
     batch: u64,
-    pushed: Pushed,
+    sent: Sent,
     took: Duration,
 }
 
@@ -261,7 +260,7 @@ impl Drain<'_> {
         self.summary.claimed += claimed.len() as u64;
         self.none_lost = false;
         let mut messages = messages_of(claimed);
-        let ids: Vec<i64> = messages.iter().filter_map(Message::needs_facts_of).collect();
+        let ids: Vec<i64> = messages.iter().flat_map(Message::needs_facts_of).collect();
         if !ids.is_empty() {
             let mut facts = outbox::facts(&self.relay.db, &ids).await?;
             messages.iter_mut().for_each(|message| message.take_facts(&mut facts));
@@ -272,8 +271,8 @@ impl Drain<'_> {
             let (clients, now) = (Arc::clone(&self.clients), self.relay.ambient.now);
             self.attempts.spawn(async move {
                 let begun = Instant::now();
-                let pushed = clients.send(&message, now()).await;
-                Ended { message, batch, pushed, took: begun.elapsed() }
+                let sent = clients.send(&message, now()).await;
+                Ended { message, batch, sent, took: begun.elapsed() }
             });
         }
         Ok(())
@@ -286,13 +285,13 @@ impl Drain<'_> {
     }
 
     fn end(&mut self, ended: Result<Ended, JoinError>) {
-        let Ended { message, batch, pushed, took } = match ended {
+        let Ended { message, batch, sent, took } = match ended {
             Ok(ended) => ended,
             // A panic ends the relay, as in release builds, where panics abort. The row's lease expires; then it is claimed
             // alone.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
-        let newest = &message.newest;
+        let (newest, pushed) = (&message.newest, &sent.pushed);
         self.times.end(batch, Instant::now());
         let answered = !matches!(pushed.attempt, Attempt::NoAnswer { .. });
         // Rows of this SKU that came during the push become claimable now.
@@ -310,14 +309,14 @@ impl Drain<'_> {
             });
         }
         for id in &message.rows {
-            let transition = self.transition(&pushed);
+            let transition = self.transition(sent.of(*id), pushed.status);
             let (status, token) = (pushed.status, newest.token);
             self.settlements.push(Settlement { id: *id, token, transition, status, took });
         }
     }
 
-    fn transition(&self, pushed: &Pushed) -> Transition {
-        let (error, retry_after, unreachable) = match &pushed.attempt {
+    fn transition(&self, attempt: &Attempt, status: Option<u16>) -> Transition {
+        let (error, retry_after, unreachable) = match attempt {
             Attempt::Delivered => return Transition::Delivered,
             Attempt::Passed(why) => return Transition::Passed(why.clone()),
             Attempt::Gone(error) => return Transition::Gone(error.clone()),
@@ -326,7 +325,7 @@ impl Drain<'_> {
                 return Transition::Throttled { error: error.clone(), pause: *wait };
             }
             Attempt::Failed { error, retry_after } => {
-                (error, *retry_after, pushed.status.is_some_and(|status| status >= 500))
+                (error, *retry_after, status.is_some_and(|status| status >= 500))
             }
             Attempt::NoAnswer(error) => (error, None, true),
             Attempt::Unsendable(error) => (error, None, false),

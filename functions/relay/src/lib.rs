@@ -21,6 +21,7 @@ pub use helpers::Helpers;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws::bus::Buses;
 use aws::mailer::{Mailer, aws_config};
 use aws::scheduler::Scheduler;
 use jiff::Timestamp;
@@ -229,6 +230,8 @@ pub struct Relay {
     pub sealer: Option<Sealer>,
     /// `None`: mail fails.
     pub mailer: Option<Mailer>,
+    /// `None`: buses and queues fail.
+    pub buses: Option<Buses>,
     /// `None`: no helpers are scheduled.
     pub helpers: Option<Helpers>,
 }
@@ -245,6 +248,7 @@ impl Relay {
         if config.aws {
             let aws = aws_config().await;
             relay.mailer = Some(Mailer::from_env(&aws)?);
+            relay.buses = Some(Buses::new(&aws));
             relay.helpers = Scheduler::from_env(&aws)?
                 .map(|scheduler| Helpers { scheduler, max: config.max_helpers })
                 .filter(|helpers| helpers.max > 0);
@@ -252,16 +256,25 @@ impl Relay {
         Ok(relay)
     }
 
-    /// A relay for public destinations only, without mail and helpers.
+    /// A relay for public destinations only, without AWS.
     pub fn with(db: Db, limits: Limits, ambient: Ambient) -> Self {
-        Self { db, limits, ambient, guard: Guard::default(), sealer: None, mailer: None, helpers: None }
+        Self {
+            db,
+            limits,
+            ambient,
+            guard: Guard::default(),
+            sealer: None,
+            mailer: None,
+            buses: None,
+            helpers: None,
+        }
     }
 
     /// One drain, which polls until `watch` is over. Ends before `deadline` in any case.
     pub async fn run_once(&self, watch: impl Into<Watch>, deadline: Instant) -> Result<Summary, DrainError> {
         // Not at cold start: connections that were open when a sandbox froze are dead.
         let sender = Sender::new(self.limits.attempt, self.guard.clone())?;
-        let clients = Clients { sender, mailer: self.mailer.clone() };
+        let clients = Clients { sender, mailer: self.mailer.clone(), buses: self.buses.clone() };
         let drained = drain::drain(self, clients, watch.into(), deadline).await?;
         self.conclude(&drained).await;
         snapshot::tell_oldest(&self.db).await;

@@ -9,6 +9,7 @@ mod import;
 mod reseal;
 mod secret;
 mod shop;
+mod target;
 mod threepl;
 mod waiting;
 
@@ -23,6 +24,7 @@ use crate::secrets::Keys;
 use crate::{database, secrets};
 use customer::CustomerCommand;
 use shop::ShopCommand;
+use target::TargetCommand;
 
 /// Those of `shared::http::auth::Scope`.
 const SCOPES: [&str; 6] =
@@ -55,6 +57,9 @@ pub enum Command {
     /// Create a 3PL account, give it a new secret, or list all of them.
     #[command(subcommand)]
     Threepl(threepl::Command),
+    /// Allow a tenant a bus of EventBridge or a queue of SQS for its events, take it back, or list what is allowed.
+    #[command(subcommand)]
+    Target(TargetCommand),
     /// Seal every stored secret with the first key of SECRETS_KEYS. Safe to repeat; afterwards the other keys can go.
     Reseal,
     /// Import styles, customers, SKUs or opening stock from a CSV file.
@@ -175,6 +180,7 @@ pub async fn run(owner_url: &str, keys: &Keys, command: Command) -> Result<()> {
         Command::Shop(command) => shop::run(&mut conn, keys, command).await,
         Command::Stripe(command) => stripe(&mut conn, command).await,
         Command::Threepl(command) => threepl::run(&mut conn, keys, command).await,
+        Command::Target(command) => target::run(&mut conn, command).await,
         Command::Reseal => reseal::run(&mut conn, keys).await,
         Command::Import(args) => import::run(&mut conn, args).await,
     };

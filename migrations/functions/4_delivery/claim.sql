@@ -61,7 +61,7 @@ begin
     where o.id = any (p_ids)
     returning o.id, o.destination_id, o.aggregate_id, o.attempts, o.payload)
   select l.id, d.tenant_id, l.destination_id, d.kind, l.aggregate_id, l.attempts,
-         case when d.kind = 'webhook' then l.payload else '' end, d.url,
+         case when d.kind in ('shopify_inventory', 'email') then '' else l.payload end, d.url,
          array(select s.secret from public.destination_secret s
                where s.tenant_id = d.tenant_id and s.destination_id = d.id
                  and (s.retires_at is null or s.retires_at > clock_timestamp())

@@ -15,6 +15,7 @@ begin
     perform set_config('app.tenant_id', v_row.tenant_id::text, true);
     id := v_row.id;
     facts := case
+      when v_row.kind = 'sqs' then v_row.requeues::text
       when v_row.event_type = 'destination.test' then holdfast.test_facts(v_row.tenant_id, v_row.id, v_row.kind)
       when v_row.kind = 'shopify_inventory' and v_row.aggregate_type = 'sku'
         then holdfast.push_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id, v_row.requeues)

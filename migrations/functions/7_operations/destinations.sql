@@ -41,7 +41,7 @@ language plpgsql stable security invoker as $$
 declare
   v_fields constant jsonb := p_call -> 'fields';
 begin
-  if p_call ->> 'urlRefused' is not null then
+  if p_call ->> 'urlRefused' is not null and p_kind not in ('eventbridge', 'sqs') then
     return holdfast.does_not_fit('/url', p_call ->> 'urlRefused');
   elsif v_fields ->> 'customerId' is not null and not exists (
        select from public.customer c where c.tenant_id = p_tenant and c.id = (v_fields ->> 'customerId')::uuid) then
@@ -53,6 +53,13 @@ begin
     return holdfast.refusal(422, 'destination_kind', 'Only a shop takes an access token.');
   elsif p_kind <> 'email' and v_fields ->> 'url' like 'mailto:%' then
     return holdfast.refusal(422, 'destination_kind', 'Only an email destination has a mail address.');
+  elsif p_kind <> 'eventbridge' and v_fields ->> 'url' like 'arn:%' then
+    return holdfast.refusal(422, 'destination_kind', 'Only an eventbridge destination has an ARN.');
+  elsif p_kind = 'eventbridge' and (v_fields ->> 'ordered')::boolean then
+    return holdfast.refusal(422, 'destination_kind', 'EventBridge keeps no order.');
+  elsif p_kind in ('eventbridge', 'sqs') and v_fields ? 'url' and not exists (
+       select from public.aws_target t where t.tenant_id = p_tenant and t.kind = p_kind and t.address = v_fields ->> 'url') then
+    return holdfast.does_not_fit('/url', 'must be one that the operator has allowed');
   end if;
   return null;
 end $$;
@@ -107,6 +114,10 @@ begin
   v_refused := holdfast.refuse_destination(v_tenant, v_old.kind, p_call);
   if v_refused.status is not null then
     return v_refused;
+  end if;
+  if v_old.kind = 'sqs' and coalesce((v_fields ->> 'ordered')::boolean, v_old.ordered)
+     and coalesce(v_fields ->> 'url', v_old.url) not like '%.fifo' then
+    return holdfast.refusal(422, 'destination_kind', 'Only a FIFO queue keeps an order.');
   end if;
   update public.destination d set
     name = coalesce(v_fields ->> 'name', d.name), url = coalesce(v_fields ->> 'url', d.url),

@@ -127,7 +127,12 @@ impl Sender {
 
     /// Gives `work` the time limit of an attempt.
     pub async fn within(&self, work: impl Future<Output = Attempt>) -> Attempt {
-        timeout(self.timeout, work).await.unwrap_or_else(|_| Attempt::NoAnswer(self.too_late()))
+        self.in_time(work).await.unwrap_or_else(|late| late)
+    }
+
+    /// As [`Sender::within`], of any work.
+    pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Attempt> {
+        timeout(self.timeout, work).await.map_err(|_| Attempt::NoAnswer(self.too_late()))
     }
 
     /// One request and its whole answer.

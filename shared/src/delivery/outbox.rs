@@ -65,6 +65,10 @@ pub enum DestinationKind {
     ShopifyInventory,
     /// A mail that confirms an allocation.
     Email,
+    /// The envelope, on a bus of EventBridge.
+    Eventbridge,
+    /// The envelope, on a queue of SQS.
+    Sqs,
 }
 
 /// A claimed row: one event for one destination, with all that an attempt needs.
@@ -82,9 +86,9 @@ pub struct Claimed {
     pub aggregate_id: Uuid,
     /// Attempts including this one.
     pub attempts: i32,
-    /// The body of a webhook; empty for other kinds.
+    /// The envelope; empty for shops and mail.
     pub payload: String,
-    /// Address of a webhook or shop; empty or `mailto:` and the sender for mail.
+    /// Address of a webhook or shop; a bus's ARN; a queue's URL; empty or `mailto:` and the sender for mail.
     pub url: String,
     /// Live signing secrets, newest first; a shop's access token. Sealed until [`Claimed::open_secrets`].
     pub secrets: Vec<String>,
@@ -102,6 +106,8 @@ impl Claimed {
             "webhook" => DestinationKind::Webhook,
             "shopify_inventory" => DestinationKind::ShopifyInventory,
             "email" => DestinationKind::Email,
+            "eventbridge" => DestinationKind::Eventbridge,
+            "sqs" => DestinationKind::Sqs,
             other => return Err(sqlx::Error::Decode(format!("unknown kind {other}").into())),
         };
         Ok(Self {

@@ -4,6 +4,7 @@
 mod addresses;
 mod attention;
 mod batches;
+mod buses;
 mod destinations;
 mod ends;
 mod events;

@@ -3,6 +3,7 @@
 
 mod answers;
 mod bounds;
+mod buses;
 mod crash;
 mod deliver;
 mod fail;
