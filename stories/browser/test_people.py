@@ -384,6 +384,7 @@ def test_an_invoice_is_paid_by_hand_and_an_order_ends(house, window):
     page.get_by_label("Reference").fill("CHEQUE-7")
     page.get_by_role("button", name="Book it").click()
     page.locator(".head .badge", has_text="paid").wait_for()
+    assert page.get_by_role("row", name=re.compile("CHEQUE-7")).get_by_text("Maya Ortiz").count() == 1
     page = maya.open(f"order/{order['id']}")
     page.get_by_role("button", name="Cancel the order").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the order").click()

@@ -71,8 +71,14 @@ export async function show(ctx) {
 	ctx.title(`Invoice ${invoice.id.slice(0, 8)}`);
 	const customer = await ctx.get(`/customers/${invoice.customerId}`);
 	const path = `/invoices/${invoice.id}`;
+	/** Names of those who booked something, from the order's history. */
+	const names = new Map();
+	async function recall() {
+		if (!invoice.orderId || !invoice.payments.length) return;
+		for (const item of (await ctx.get(`/orders/${invoice.orderId}/history?limit=200`)).items) names.set(item.by, item.byName);
+	}
 	const writes = ctx.may('credit:write');
-	const reload = async () => { invoice = await ctx.get(path); render(); };
+	const reload = async () => { invoice = await ctx.get(path); await recall(); render(); };
 
 	async function book() {
 		const done = await pay(ctx, invoice);
@@ -96,8 +102,9 @@ export async function show(ctx) {
 			invoice.refundedMinor ? ['Went back', money(invoice.refundedMinor, invoice.currency)] : null, ['Due', money(due(invoice), invoice.currency)],
 			['Made', time(invoice.createdAt)], ['Paid', invoice.paidAt ? time(invoice.paidAt) : null], ['Id', h('code', invoice.id)]])),
 		panel('Payments', invoice.payments.length ? table('Payments', [['When', (p) => time(p.at)], ['What', (p) => words(p.kind)],
-			['Reference', (p) => p.reference, 'grow'], ['By', (p) => muted(p.actor)], ['Amount', (p) => money(p.amountMinor, p.currency ?? invoice.currency), 'num']], invoice.payments)
+			['Reference', (p) => p.reference, 'grow'], ['By', (p) => muted(names.get(p.actor) ?? p.actor)], ['Amount', (p) => money(p.amountMinor, p.currency ?? invoice.currency), 'num']], invoice.payments)
 			: nothing('Nothing was received yet', 'Payments through Stripe arrive by themselves.')));
 	}
+	await recall();
 	render();
 }
