@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Json, Route, crates_in, deployed, files, metadata, router, string, yaml};
+use crate::{Json, Route, Yaml, crates_in, deployed, files, metadata, router, string, yaml};
 
 fn template_routes() -> BTreeSet<Route> {
     let mut routes = BTreeSet::new();
@@ -11,7 +11,9 @@ fn template_routes() -> BTreeSet<Route> {
         let Some(events) = resource["Properties"]["Events"].as_mapping() else {
             continue;
         };
-        for event in events.values().filter(|event| event["Type"] == "HttpApi") {
+        // The event without a path is for what is no route: a function says so in the form of our errors.
+        let routed = |event: &&Yaml| event["Type"] == "HttpApi" && !event["Properties"]["Path"].is_null();
+        for event in events.values().filter(routed) {
             let (method, path) = (&event["Properties"]["Method"], &event["Properties"]["Path"]);
             assert!(
                 routes.insert((string(method), string(path), krate.clone())),
@@ -20,6 +22,21 @@ fn template_routes() -> BTreeSet<Route> {
         }
     }
     routes
+}
+
+#[test]
+fn what_is_no_route_is_answered_in_the_form_of_our_errors() {
+    let unrouted = |resource: &Yaml| {
+        let events =
+            resource["Properties"]["Events"].as_mapping().into_iter().flat_map(|events| events.values());
+        events.filter(|event| event["Type"] == "HttpApi" && event["Properties"]["Path"].is_null()).count()
+    };
+    let answering: Vec<_> = deployed()
+        .into_iter()
+        .filter(|(_, (_, resource))| unrouted(resource) > 0)
+        .map(|(krate, _)| krate)
+        .collect();
+    assert_eq!(answering, ["query"]);
 }
 
 fn openapi_routes() -> BTreeSet<(String, String)> {
