@@ -107,6 +107,7 @@ pub async fn all(
         moves(conn, world, &recorded, "release").await?,
         versions(conn, world, &recorded).await?,
         based(intents),
+        promised(&recorded),
         arrivals::inbox(conn, intents).await?,
         arrivals::delivered(conn, partner).await?,
         arrivals::levels(conn, world, partner).await?,
@@ -176,6 +177,23 @@ fn no_other_key(intents: &[Intent], recorded: &[Recorded]) -> Check {
     check.looked_at = recorded.len() as u64;
     for row in recorded.iter().filter(|row| !sent.contains(row.key.as_str())) {
         check.violated(format!("key {} of {}", row.key, row.request_path));
+    }
+    check
+}
+
+/// No promise was made of what was not there, also if it has been given back since.
+fn promised(recorded: &[Recorded]) -> Check {
+    let mut check = Check::new("what was promised was there");
+    let promises =
+        recorded.iter().filter(|row| row.response_status == 200 && row.request_path.ends_with("/allocate"));
+    for row in promises {
+        let answer = row.json();
+        check.looked_at += 1;
+        // Of a SKU of which nothing was taken, units may be missing.
+        let beyond = |line: &&Value| line["qty"] != 0 && line["atsAfter"].as_i64() < Some(0);
+        for line in answer["lines"].as_array().into_iter().flatten().filter(beyond) {
+            check.violated(format!("key {} of {}: {line}", row.key, row.request_path));
+        }
     }
     check
 }
