@@ -84,7 +84,7 @@ pub const PLANTS: &[Plant] = &[
             (
                 "move",
                 "v_turn := pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));",
-                "perform pg_sleep(0.03);",
+                "perform pg_sleep(0.2);",
             ),
             ("move", "and p.on_hand + p.on_order - p.allocated >= p_qtys[1]\n", "\n"),
         ],

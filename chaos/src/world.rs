@@ -21,7 +21,7 @@ const ORDERS: usize = 24;
 const COUNTER_ORDERS: usize = 8;
 const INVOICES: usize = 40;
 /// Units of each SKU on hand in the beginning.
-pub const ON_HAND: i64 = 60;
+pub const ON_HAND: i64 = 40;
 const ORDER_QTY: i64 = 20;
 const PRICE_MINOR: i64 = 1_000;
 /// Of one of the two customers.

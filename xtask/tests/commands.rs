@@ -137,7 +137,7 @@ async fn a_bare_scenario_is_two_orders_over_the_last_six() {
     let key = jsonwebtoken::DecodingKey::from_secret(b"of a stack that runs, 32 bytes or more").unwrap();
     let token = jsonwebtoken::decode::<Value>(text(&s["users"][0]["token"]), &key, &validation).unwrap();
     assert_eq!((&token.claims["sub"], &token.claims["org"]), (&s["users"][0]["id"], &s["tenantId"]));
-    assert_eq!(token.claims["scp"], "orders:write orders:read credit:write outbox:admin");
+    assert_eq!(token.claims["scp"], "orders:write orders:read credit:write outbox:admin events:read");
     assert!(standardwebhooks::Webhook::new(text(&s["destinationSecret"])).is_ok());
 }
 

@@ -188,8 +188,14 @@ async fn no_packet_waits_for_the_acknowledgement_of_another() {
         (Side::Functions, Method::POST, RESPONSE),
     ] {
         let port = serve(side, local(0), watcher).await.unwrap();
-        let took = median(method, format!("http://127.0.0.1:{port}/{path}")).await;
-        assert!(took < Duration::from_millis(30), "{path}: {took:?}");
+        // A machine that is busy is slow now and then; packets that wait do so each time.
+        let mut rounds = 0;
+        while median(method.clone(), format!("http://127.0.0.1:{port}/{path}")).await
+            >= Duration::from_millis(30)
+        {
+            rounds += 1;
+            assert!(rounds < 10, "{path} takes 30 ms or more each time");
+        }
     }
 }
 
