@@ -196,31 +196,46 @@ begin
   end if;
 end $$;
 
+-- {"tenantId","filter","after","look","most"}: outbox_batch of a call, its rows locked in the order of their ids. refused: the filter's
+-- state is none of p_states (p_refusal says so), or the tenant has no event `after`.
+create or replace function holdfast.take_batch(p_call jsonb, p_states text[], p_refusal text, out refused holdfast.outcome,
+  out ids bigint[], out next bigint) language plpgsql volatile security invoker as $$
+declare
+  v_filter constant jsonb := p_call -> 'filter';
+  v_state constant text := v_filter ->> 'state';
+  v_tenant constant uuid := p_call ->> 'tenantId';
+begin
+  if v_state <> all (p_states) then
+    refused := holdfast.refusal(409, 'outbox_state', p_refusal, format('"state":"%s"', v_state));
+    return;
+  elsif holdfast.unknown_event(v_tenant, p_call ->> 'after') then
+    refused := holdfast.does_not_fit('/after', 'must be the id of an event');
+    return;
+  end if;
+  select b.ids, b.next into ids, next
+  from holdfast.outbox_batch(v_tenant, v_filter, (p_call ->> 'after')::bigint, (p_call ->> 'look')::int,
+                             (p_call ->> 'most')::int) b;
+  ids := array(
+    select o.id from public.outbox o
+    where o.id = any (take_batch.ids) and o.tenant_id = v_tenant and holdfast.outbox_state(o) = v_state
+    order by o.id for no key update);
+end $$;
+
 -- {"tenantId","userId","actor","filter","after","look","most"}: sends again the next rows that a filter finds, whose state must be
--- dead or delivered. `next` in the answer is where the next call goes on.
+-- dead or delivered, but for those whose destination was deleted. `next` in the answer is where the next call goes on.
 create or replace function holdfast.requeue_many(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
-  v_filter constant jsonb := p_call -> 'filter';
-  v_tenant constant uuid := p_call ->> 'tenantId';
-  v_state constant text := v_filter ->> 'state';
-  v_batch record;
+  v_batch constant record :=
+    holdfast.take_batch(p_call, array['dead', 'delivered'], 'Only dead or delivered events can be sent again.');
   v_ids bigint[];
 begin
-  if v_state not in ('dead', 'delivered') then
-    return holdfast.refusal(409, 'outbox_state', 'Only dead or delivered events can be sent again.',
-      format('"state":"%s"', v_state));
-  elsif holdfast.unknown_event(v_tenant, p_call ->> 'after') then
-    return holdfast.does_not_fit('/after', 'must be the id of an event');
+  if (v_batch.refused).status is not null then
+    return v_batch.refused;
   end if;
-  v_batch := holdfast.outbox_batch(v_tenant, v_filter, (p_call ->> 'after')::bigint, (p_call ->> 'look')::int,
-                                   (p_call ->> 'most')::int);
   v_ids := array(
-    select o.id from public.outbox o
-    where o.id = any (v_batch.ids) and o.tenant_id = v_tenant
-      and case v_state when 'dead' then o.dead_lettered_at else o.processed_at end is not null
-      and exists (select from public.destination d where d.id = o.destination_id limit 1)
-    order by o.id for no key update);
+    select x.id from unnest(v_batch.ids) x(id)
+    where exists (select from public.outbox o join public.destination d on d.id = o.destination_id where o.id = x.id offset 0));
   perform holdfast.back_to_pending(v_ids);
   perform holdfast.audit_rows(p_call, 'requeued', v_ids);
   return holdfast.success(200, format('{"requeued":%s,"next":%s}', cardinality(v_ids), holdfast.quote(v_batch.next::text)));
@@ -231,27 +246,16 @@ end $$;
 create or replace function holdfast.discard_many(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
-  v_filter constant jsonb := p_call -> 'filter';
-  v_tenant constant uuid := p_call ->> 'tenantId';
-  v_state constant text := v_filter ->> 'state';
-  v_batch record;
-  v_ids bigint[];
+  v_batch constant record :=
+    holdfast.take_batch(p_call, array['dead', 'pending'], 'Only dead or pending events can be set aside.');
 begin
-  if v_state not in ('dead', 'pending') then
-    return holdfast.refusal(409, 'outbox_state', 'Only dead or pending events can be set aside.',
-      format('"state":"%s"', v_state));
-  elsif holdfast.unknown_event(v_tenant, p_call ->> 'after') then
-    return holdfast.does_not_fit('/after', 'must be the id of an event');
+  if (v_batch.refused).status is not null then
+    return v_batch.refused;
   end if;
-  v_batch := holdfast.outbox_batch(v_tenant, v_filter, (p_call ->> 'after')::bigint, (p_call ->> 'look')::int,
-                                   (p_call ->> 'most')::int);
-  v_ids := array(
-    select o.id from public.outbox o
-    where o.id = any (v_batch.ids) and o.tenant_id = v_tenant and holdfast.outbox_state(o) = v_state
-    order by o.id for no key update);
-  perform holdfast.set_aside(v_ids, p_call ->> 'reason');
-  perform holdfast.audit_rows(p_call, 'discarded', v_ids);
-  return holdfast.success(200, format('{"discarded":%s,"next":%s}', cardinality(v_ids), holdfast.quote(v_batch.next::text)));
+  perform holdfast.set_aside(v_batch.ids, p_call ->> 'reason');
+  perform holdfast.audit_rows(p_call, 'discarded', v_batch.ids);
+  return holdfast.success(200, format('{"discarded":%s,"next":%s}', cardinality(v_batch.ids),
+                                      holdfast.quote(v_batch.next::text)));
 end $$;
 
 -- Whether a batch would go on after an event that the tenant does not have.
