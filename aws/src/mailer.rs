@@ -28,20 +28,23 @@ const THROTTLED_WAIT: Duration = Duration::from_secs(2);
 pub struct Mailer {
     client: Client,
     from: Option<String>,
+    configuration_set: Option<String>,
 }
 
 impl Mailer {
     /// `EMAIL_FROM` is the sender where a destination's `url` names none (`mailto:…`); SES must have verified it.
+    /// `EMAIL_CONFIGURATION_SET` tells SES where to publish what becomes of the mails; without it an identity's own settings count.
     pub fn from_env(aws: &SdkConfig) -> Result<Self, ConfigError> {
-        let from = optional("EMAIL_FROM", String::new())?;
-        Ok(Self::new(aws, Some(from).filter(|from| !from.is_empty())))
+        let given = |name| Ok(Some(optional(name, String::new())?).filter(|value| !value.is_empty()));
+        let mailer = Self::new(aws, given("EMAIL_FROM")?);
+        Ok(Self { configuration_set: given("EMAIL_CONFIGURATION_SET")?, ..mailer })
     }
 
     /// Makes no call. `from`: the default sender.
     pub fn new(aws: &SdkConfig, from: Option<String>) -> Self {
         // No retries of the SDK: the outbox retries.
         let config = aws_sdk_sesv2::config::Builder::from(aws).retry_config(RetryConfig::disabled()).build();
-        Self { client: Client::from_conf(config), from }
+        Self { client: Client::from_conf(config), from, configuration_set: None }
     }
 
     /// Sends the mail of one outbox row: one request.
@@ -60,6 +63,7 @@ impl Mailer {
             .destination(Destination::builder().to_addresses(&mail.to).build())
             .content(content)
             .set_email_tags(Some(tags))
+            .set_configuration_set_name(self.configuration_set.clone())
             .send()
             .await;
         let Err(error) = sent else { return Attempt::Delivered };

@@ -75,7 +75,7 @@ impl Source {
         let limit = self.limits.page.to_string();
         let mut query = vec![("limit", limit.as_str())];
         query.extend(after.map(|after| ("cursor", after)));
-        let body = self.fetcher.get(&self.url, &query, &self.token).await.map_err(|error| {
+        let body = self.fetcher.get(&self.url, &query, Some(&self.token)).await.map_err(|error| {
             let again = error.passes().then(|| error.retry_after());
             let unknown =
                 after.is_some() && matches!(error, FetchError::Refused { status: 400 | 404 | 410 | 422, .. });

@@ -161,6 +161,9 @@ impl Clients {
             Ok(mail) => mail,
             Err(error) => return Attempt::Unsendable(format!("no mail: {error}")),
         };
+        if let Some(why) = &mail.paused {
+            return Attempt::Rejected(format!("nothing is sent to this address: {why}"));
+        }
         match &self.mailer {
             Some(mailer) => self.sender.within(mailer.send(&mail, &message.newest)).await,
             None => Attempt::Unsendable("this relay sends no mails".into()),

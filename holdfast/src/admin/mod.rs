@@ -6,6 +6,7 @@ mod csv_file;
 mod customer;
 mod explain;
 mod import;
+mod mail;
 mod reseal;
 mod secret;
 mod shop;
@@ -60,6 +61,9 @@ pub enum Command {
     /// Allow a tenant a bus of EventBridge or a queue of SQS for its events, take it back, or list what is allowed.
     #[command(subcommand)]
     Target(TargetCommand),
+    /// List addresses to which no mail is sent, or let mails go there again.
+    #[command(subcommand)]
+    Mail(mail::Command),
     /// Seal every stored secret with the first key of SECRETS_KEYS. Safe to repeat; afterwards the other keys can go.
     Reseal,
     /// Import styles, customers, SKUs or opening stock from a CSV file.
@@ -181,6 +185,7 @@ pub async fn run(owner_url: &str, keys: &Keys, command: Command) -> Result<()> {
         Command::Stripe(command) => stripe(&mut conn, command).await,
         Command::Threepl(command) => threepl::run(&mut conn, keys, command).await,
         Command::Target(command) => target::run(&mut conn, command).await,
+        Command::Mail(command) => mail::run(&mut conn, command).await,
         Command::Reseal => reseal::run(&mut conn, keys).await,
         Command::Import(args) => import::run(&mut conn, args).await,
     };

@@ -33,8 +33,8 @@ language sql stable as $$
   select case p_kind
     when 'shopify_inventory' then '{"test":true}'
     when 'email' then (
-      select format('{"to":%s,"toName":%s,"test":%s}', holdfast.quote(u.email), holdfast.quote(u.display_name),
-                    holdfast.quote(d.name))
+      select format('{"to":%s,"paused":%s,"toName":%s,"test":%s}', holdfast.quote(u.email),
+                    holdfast.quote(holdfast.why_paused(u.email)), holdfast.quote(u.display_name), holdfast.quote(d.name))
       from public.outbox o
       join public.destination d on d.id = o.destination_id
       join public.app_user u on u.tenant_id = p_tenant and u.id = (o.payload::jsonb -> 'data' ->> 'userId')::uuid
@@ -73,8 +73,8 @@ end $$;
 -- p_data: [{"skuId","qty","atsAfter"}], or null: no mail. `allocated`, its first, is for relays that know of no others.
 create or replace function holdfast.confirmation_facts(p_tenant uuid, p_order uuid, p_data jsonb) returns text
 language sql stable as $$
-  select format('{"to":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"allocations":[%s],"lines":[%s]}',
-    holdfast.quote(u.email), holdfast.quote(u.display_name), holdfast.quote(o.number), holdfast.quote(c.name),
+  select format('{"to":%s,"paused":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"allocations":[%s],"lines":[%s]}',
+    holdfast.quote(u.email), holdfast.quote(holdfast.why_paused(u.email)), holdfast.quote(u.display_name), holdfast.quote(o.number), holdfast.quote(c.name),
     holdfast.quote(o.customer_po), a.documents[1], array_to_string(a.documents, ','),
     (select string_agg(format('{"code":%s,"qty":%s,"qtyAllocated":%s,"qtyShipped":%s}', holdfast.quote(s.code), l.qty,
                               l.qty_allocated, l.qty_shipped), ',' order by l.line_no, s.code)

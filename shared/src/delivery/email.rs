@@ -16,6 +16,8 @@ enum Facts {
 #[serde(rename_all = "camelCase")]
 struct Test {
     to: String,
+    #[serde(default)]
+    paused: Option<String>,
     to_name: String,
     /// The destination's name.
     test: String,
@@ -26,6 +28,9 @@ struct Test {
 #[serde(rename_all = "camelCase")]
 struct Allocation {
     to: String,
+    /// Absent before the release that has paused addresses.
+    #[serde(default)]
+    paused: Option<String>,
     to_name: String,
     order_number: String,
     customer_name: String,
@@ -71,6 +76,8 @@ impl Line {
 pub struct Mail {
     /// One address.
     pub to: String,
+    /// Why nothing may be sent there.
+    pub paused: Option<String>,
     /// One line without control characters.
     pub subject: String,
     /// The plain-text part.
@@ -87,11 +94,12 @@ pub fn mail_of(facts: &str) -> Result<Mail, serde_json::Error> {
     })
 }
 
-fn test(Test { to, to_name, test }: &Test) -> Mail {
+fn test(Test { to, paused, to_name, test }: &Test) -> Mail {
     let said =
         format!("This is a test of the destination {test}: confirmations of allocations will look like it.");
     Mail {
         to: to.clone(),
+        paused: paused.clone(),
         subject: one_line(&format!("Test of {test}")),
         text: format!("Hello {to_name},\n\n{said}\n"),
         html: format!(
@@ -141,6 +149,7 @@ fn confirmation(facts: &Allocation) -> Mail {
             escaped(&summary)
         ),
         to: facts.to.clone(),
+        paused: facts.paused.clone(),
     }
 }
 

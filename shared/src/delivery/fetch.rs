@@ -73,16 +73,21 @@ impl Fetcher {
         Ok(Self { client: client(guard.resolver())?, guard: Arc::new(guard), timeout, max_bytes })
     }
 
-    /// Asks once, with a bearer token. `query` is appended to the address.
+    /// Asks once, with a bearer token where there is one. `query` is appended to the address.
     pub async fn get(
         &self,
         address: &str,
         query: &[(&str, &str)],
-        token: &str,
+        token: Option<&str>,
     ) -> Result<Vec<u8>, FetchError> {
         let mut url = self.guard.url(address).map_err(FetchError::Address)?;
-        url.query_pairs_mut().extend_pairs(query);
-        let asked = self.client.get(url).bearer_auth(token).header("accept", "application/json");
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut asked = self.client.get(url);
+        if let Some(token) = token {
+            asked = asked.bearer_auth(token).header("accept", "application/json");
+        }
         match timeout(self.timeout, self.answer(asked)).await {
             Ok(answer) => answer,
             Err(_) => Err(FetchError::NoAnswer(format!("none within {:?}", self.timeout))),

@@ -216,6 +216,8 @@ fn functions_environment(state: &State, ports: &Ports) -> Vec<(&'static str, Str
     // The address guard refuses loopback addresses otherwise, and the local partner has one.
     values.push(("DESTINATION_ALLOW", "127.0.0.1,localhost".into()));
     values.extend(partner::ses::environment(&ports.partner_url()));
+    // Nobody publishes there: what SNS has not signed pauses nothing, here neither.
+    values.push(("SES_TOPIC_ARN", "arn:aws:sns:us-east-1:000000000000:holdfast-local-ses".into()));
     // Whoever wants to try the console with an issuer sets them in the shell.
     values.extend(SIGN_IN.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?))));
     values

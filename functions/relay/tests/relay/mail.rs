@@ -163,3 +163,29 @@ async fn a_mail_that_cannot_be_sent_waits_and_one_that_is_refused_for_good_is_a_
     let row = &rows(&db).await[0];
     assert!(row.last_error.as_ref().unwrap().contains("not verified"), "{row:?}");
 }
+
+#[tokio::test]
+async fn nothing_is_sent_to_an_address_that_bounced_and_a_person_sees_why() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let ses = Partner::start(|_| async { Json(json!({"MessageId": "1"})) }).await;
+    mail_destination(&db, &tenant, "mailto:orders@brand.example").await;
+    db.execute("update destination set event_types = '{order.line_allocated}'").await;
+    let bounced = json!({"addresses": ["ANN@tenant.test", "bo@elsewhere.test"], "kind": "bounce",
+        "reason": "a mail bounced for good (General)", "at": "2026-11-30T10:00:00Z"});
+    db.worker().call(&shared::db::call::Statement::new("holdfast.pause_addresses", bounced)).await.unwrap();
+    allocate(&db, &tenant, 1).await;
+    let mut relay = relay(&db);
+    relay.mailer = Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), None));
+    assert_eq!(drain(&relay).await.dead_lettered, 1);
+    assert!(ses.received().is_empty());
+    let row = &rows(&db).await[0];
+    assert_eq!(
+        row.last_error.as_deref(),
+        Some("nothing is sent to this address: a mail bounced for good (General) on 2026-11-30")
+    );
+    // An operator lets it, and a person sends it again.
+    db.execute("update paused_address set resumed_at = now(); update outbox set dead_lettered_at = null, attempts = 0, next_attempt_at = now()").await;
+    assert_eq!(drain(&relay).await.delivered, 1);
+    assert_eq!(ses.received().len(), 1);
+}

@@ -123,6 +123,7 @@ async fn a_confirmation_is_taken_by_another_makers_ses() {
     client.create_email_identity().email_identity("orders@brand.example").send().await.unwrap();
     let mail = shared::delivery::email::Mail {
         to: "ann@tenant.test".into(),
+        paused: None,
         subject: "Allocated: 1 × A".into(),
         text: "text".into(),
         html: "<p>html</p>".into(),
