@@ -41,7 +41,7 @@ fn searched(table: &'static str, query: &[(String, String)]) -> Result<Query, Pr
 pub fn order_history(order_id: Uuid, query: &[(String, String)]) -> Result<Query, Problem> {
     let mut parameters = Parameters::new(query);
     let page = parameters.page_by("must be the id of an item", |text| {
-        (text.len() <= 40 && text.is_ascii()).then(|| text.to_owned())
+        (text.len() <= 40 && text.bytes().all(|b| b.is_ascii_graphic())).then(|| text.to_owned())
     });
     let argument = json!({"orderId": order_id, "limit": page.limit, "after": page.after});
     parameters.finish(Query::about_order("holdfast.order_history", argument))

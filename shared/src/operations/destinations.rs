@@ -104,6 +104,9 @@ pub fn read_change(body: &Value) -> Parsed<DestinationFields> {
     if let Some(mut fields) = Fields::open(body, "", &mut reader.errors) {
         reader.common(&mut fields);
         reader.one_of(&mut fields, "state", &DESTINATION_STATES);
+        if reader.secret.is_none() {
+            fields.needs_a_change(&reader.members, &mut reader.errors);
+        }
         fields.finish(&mut reader.errors);
     }
     reader.done()

@@ -75,28 +75,36 @@ pub fn read_filter(body: &Value) -> Parsed<Filter> {
     filter.filter(|_| errors.is_empty()).ok_or(errors)
 }
 
-/// Reads the body of a dismissal by filter: that of a retry, and `reason`.
+/// Reads the body of a dismissal by filter: that of a retry, and `reason`, which may be left out.
 pub fn read_filter_and_reason(body: &Value) -> Parsed<(Filter, String)> {
     let mut errors = Vec::new();
     let read = Fields::open(body, "", &mut errors).map(|mut fields| {
         let filter = filter(&mut fields, &mut errors);
-        let reason = fields.text("reason", REASON_MAX_CHARS, &mut errors).unwrap_or_default().to_owned();
+        let reason = reason(&mut fields, &mut errors);
         fields.finish(&mut errors);
         (filter, reason)
     });
     read.filter(|_| errors.is_empty()).ok_or(errors)
 }
 
-/// Reads the body of a dismissal, `{"reason"}`: 1 … 2,000 characters.
+/// Reads the body of a dismissal, `{"reason"?}`: 1 … 2,000 characters.
 pub fn read_reason(body: &Value) -> Parsed<String> {
     let mut errors = Vec::new();
     let reason = Fields::open(body, "", &mut errors).map(|mut fields| {
-        let reason = fields.text("reason", REASON_MAX_CHARS, &mut errors).unwrap_or_default().to_owned();
+        let reason = reason(&mut fields, &mut errors);
         fields.finish(&mut errors);
         reason
     });
     reason.filter(|_| errors.is_empty()).ok_or(errors)
 }
+
+fn reason(fields: &mut Fields<'_>, errors: &mut Vec<BodyError>) -> String {
+    // An exception without a reason is one that was processed.
+    let Some(_) = fields.optional("reason") else { return NO_REASON.to_owned() };
+    fields.text("reason", REASON_MAX_CHARS, errors).unwrap_or_default().to_owned()
+}
+
+const NO_REASON: &str = "no reason was given";
 
 fn filter(fields: &mut Fields<'_>, errors: &mut Vec<BodyError>) -> Filter {
     let mut members = json!({"state": "open"});

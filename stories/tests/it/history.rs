@@ -107,7 +107,7 @@ async fn the_history_of_no_order_or_of_anothers_is_not_told() {
     for path in [foreign.as_str(), unknown.as_str(), "/orders/x/history"] {
         assert_eq!(refused(&desk.read(path).await), refusal(404, "order_not_found"), "{path}");
     }
-    for query in ["?limit=0", "?limit=201", "?after=", "?after=nothing", "?limit=x"] {
+    for query in ["?limit=0", "?limit=201", "?after=", "?after=nothing", "?after=%00", "?limit=x"] {
         let reply = desk.read(&desk.order(0, &format!("/history{query}"))).await;
         assert_eq!(refused(&reply), refusal(400, "invalid_query"), "{query}");
     }

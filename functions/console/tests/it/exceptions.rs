@@ -42,7 +42,7 @@ async fn an_exception_is_dismissed_once_with_a_reason() {
     let id = keep(&desk, "e1", "NO-SUCH", 1, 0).await;
     let path = format!("/admin/exceptions/{id}/dismiss");
     for wrong in [
-        json!({}),
+        json!({"reason": null}),
         json!({"reason": ""}),
         json!({"reason": "  "}),
         json!({"reason": "x".repeat(2_001)}),
@@ -67,6 +67,18 @@ async fn an_exception_is_dismissed_once_with_a_reason() {
     let stranger = desk.shop.db.seed(Seed::default()).await;
     let event = Event::post(&path).bearer(&stranger.token()).key(&fresh_key()).json(&json!({"reason": "x"}));
     assert_eq!(desk.send(&event).await.status, 404, "another tenant's does not exist");
+}
+
+#[tokio::test]
+async fn an_exception_that_is_dismissed_without_a_reason_is_told_apart_from_one_that_was_processed() {
+    let desk = Desk::open().await;
+    let id = keep(&desk, "e1", "NO-SUCH", 1, 0).await;
+    let reply = desk.post(&format!("/admin/exceptions/{id}/dismiss"), &json!({})).await;
+    assert_eq!((reply.status, &reply.json()["dismissReason"]), (200, &json!("no reason was given")));
+    keep(&desk, "e2", "NO-SUCH", 1, 0).await;
+    let reply = desk.post("/admin/exceptions/dismiss", &json!({})).await;
+    assert_eq!((reply.status, reply.json()), (200, json!({"dismissed": 1, "next": null})));
+    assert_eq!(desk.shop.db.count("inbox_exception where dismiss_reason = 'no reason was given'").await, 2);
 }
 
 #[tokio::test]
@@ -108,7 +120,7 @@ async fn lists_and_bulk_changes_have_the_same_filter() {
         ("retry", json!({"provider": 5})),
         ("retry", json!({"after": "x"})),
         ("retry", json!({"reason": "x"})),
-        ("dismiss", json!({})),
+        ("dismiss", json!({"reason": ""})),
         ("dismiss", json!({"reason": "x", "to": "x"})),
     ] {
         let reply = desk.post(&format!("/admin/exceptions/{path}"), &wrong).await;
