@@ -7,7 +7,7 @@
 -- The position is the hot row: every buyer in its queue pays for the time between its lock and the commit. So what needs no ATS
 -- is written before it. The queue is an advisory lock on the request's first SKU: a commit wakes all who wait for a row, in no
 -- order; here they are let in one by one. It guards nothing (the row does) and adds no deadlock: one per transaction, before any
--- position.
+-- position. So whoever comes with positions locked already (of which one SKU may be left to move) says so: app.positions_locked.
 create or replace function holdfast.move(p_tenant uuid, p_order uuid, p_customer uuid, p_skus uuid[],
   p_qtys bigint[], p_entry_type text, p_actor text) returns bigint[]
 language plpgsql volatile security invoker as $$
@@ -38,7 +38,9 @@ begin
   where o.tenant_id = p_tenant and o.id = p_order returning o.event_sequence into v_order_sequence;
 
   if v_count = 1 then
-    v_turn := pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));
+    if coalesce(current_setting('app.positions_locked', true), '') <> 'on' then
+      v_turn := pg_advisory_xact_lock(holdfast.lock_class_sku(), uuid_hash(p_skus[1]));
+    end if;
     update public.sku_position p
     set allocated = p.allocated + p_qtys[1], event_sequence = p.event_sequence + 1
     where p.tenant_id = p_tenant and p.sku_id = p_skus[1] and p.on_hand + p.on_order - p.allocated >= p_qtys[1]

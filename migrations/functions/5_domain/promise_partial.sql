@@ -44,6 +44,7 @@ begin
   if not 0 < any (v_granted) then
     return null;
   end if;
+  perform set_config('app.positions_locked', 'on', true);
   v_ats := holdfast.move(p_tenant, p_order, p_customer,
     array(select g.sku_id from unnest(p_skus, v_left.given) g(sku_id, qty) where g.qty > 0 order by g.sku_id),
     array(select g.qty from unnest(p_skus, v_left.given) g(sku_id, qty) where g.qty > 0 order by g.sku_id),
