@@ -20,7 +20,7 @@ use crate::workload::{TENANT, Workload};
 use xtask::process::Step;
 
 const SKUS: usize = 40_000;
-const STOCK: i64 = 1_000_000_000_000;
+const STOCK: i64 = 500_000_000_000;
 /// Buyers beside the reconciliation.
 const CLIENTS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(900);
@@ -29,9 +29,10 @@ const GROW: &str = "alter table stock_ledger disable trigger append_only;
     insert into sku (tenant_id, code, style_id)
     select t.id, 'SKU-' || n, s.id from tenant t join style s on s.tenant_id = t.id, generate_series(1000, 39999) n;
     insert into stock_ledger (tenant_id, sku_id, on_hand_delta, entry_type, actor)
-    select k.tenant_id, k.id, 1000000000000, 'opening', 'bench' from sku k
+    select k.tenant_id, k.id, 500000000000, 'opening', 'bench' from sku k
     where not exists (select from stock_ledger l where l.sku_id = k.id);
-    update sku_position set on_hand = 1000000000000;
+    update sku_position p set on_hand = (select sum(l.on_hand_delta) from stock_ledger l
+      where l.tenant_id = p.tenant_id and l.sku_id = p.sku_id);
     update stock_ledger set created_at = created_at - interval '1 day';
     alter table stock_ledger enable trigger append_only;";
 
