@@ -40,8 +40,9 @@ async fn a_migration_that_somebody_stands_in_the_way_of_steps_back_and_is_done_w
     let mut other = db.owner().await;
     const HELD: &str = "begin; select pg_advisory_xact_lock(hashtextextended('holdfast/functions', 0))";
     sqlx::raw_sql(HELD).execute(&mut other).await.unwrap();
-    const WAITING: &str =
-        "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    // Not pg_stat_activity: there a session that looks for a deadlock is, for a moment, not waiting.
+    const WAITING: &str = "select from pg_locks where locktype = 'advisory' and not granted
+        and database = (select oid from pg_database where datname = current_database())";
     let config = config(&db);
     let (done, ()) = tokio::join!(handle(&config, Request::default()), async {
         // It waits and gives up: while it pauses it holds nothing, so that requests pass.
