@@ -1,7 +1,7 @@
 //! Users who request the same stock at the same moment.
 
+use serde_json::{Value, json};
 use testing::{Seed, Shop, fresh_key, lines};
-
 use uuid::Uuid;
 
 use crate::{at_once, crowd, send, warm};
@@ -132,4 +132,85 @@ async fn requests_of_several_skus_take_all_or_nothing_under_contention() {
     assert_eq!(shop.db.count(uneven).await, 0, "an order holds whole requests of three times two");
     assert!(shop.db.count("sku_position where allocated >= 36").await > 0, "there was contention");
     shop.db.assert_consistent().await;
+}
+
+/// The body of a partial allocation of one unit of each of these SKUs.
+fn what_there_is(shop: &Shop, skus: &[usize]) -> Value {
+    let mut body = lines(&skus.iter().map(|sku| (shop.tenant.skus[*sku], 1)).collect::<Vec<_>>());
+    body["partial"] = json!(true);
+    body
+}
+
+#[tokio::test]
+async fn of_two_partial_allocations_that_are_cut_to_the_same_sku_none_waits_for_the_other_in_turn() {
+    let shop = Shop::open(Seed { skus: 3, on_hand: 1, orders: 3, order_qty: 1, ..Seed::default() }).await;
+    if shop.db.is_pooled() {
+        testing::left_out("behind a pooler, whose sessions do not end with those of the functions");
+        return;
+    }
+    // Of the first and the last SKU nothing is left, so both requests are cut to the one between.
+    shop.receive(0, -1).await;
+    shop.receive(2, -1).await;
+    shop.receive(1, 1).await;
+    let sandboxes = warm(&shop, 2).await;
+    let [first, second] = [0, 1].map(|n| (sandboxes[n].clone(), what_there_is(&shop, &[n, n + 1])));
+    // The first one locks its positions, and is held before it moves anything: by its order's line, which it does not lock before.
+    let line = format!(
+        "select 1 from order_line where order_id = '{}' and sku_id = '{}' for update",
+        shop.tenant.orders[0], shop.tenant.skus[1]
+    );
+    let held = shop.db.hold(line).await;
+    let requests = [first, second].into_iter().enumerate().map(|(n, (sandbox, body))| {
+        let event = shop.allocate(n).key(&fresh_key()).json(&body);
+        async move { send(&sandbox, &event).await }
+    });
+    let mut replies = Vec::new();
+    for (n, request) in requests.enumerate() {
+        replies.push(tokio::spawn(request));
+        // The second has its turn at the SKU between, whose position the first one holds.
+        shop.db.until_blocked(n + 1).await;
+    }
+    held.let_go().await;
+    for (reply, order) in replies.into_iter().zip(0_i64..) {
+        let reply = reply.await.unwrap();
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let told = reply.json()["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line["qty"].clone())
+            .collect::<Vec<_>>();
+        assert_eq!(told, [json!(order), json!(1 - order)]);
+    }
+    drop(sandboxes);
+    // A session reports its deadlocks when it ends.
+    shop.db
+        .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
+        .await;
+    assert_eq!(
+        shop.db.count("pg_stat_database where datname = current_database() and deadlocks > 0").await,
+        0
+    );
+    shop.db.assert_consistent().await;
+}
+
+#[tokio::test]
+async fn a_buyer_takes_a_turn_also_on_a_connection_that_served_a_partial_allocation() {
+    let shop = Shop::open(Seed { skus: 2, on_hand: 4, orders: 1, ..Seed::default() }).await;
+    shop.receive(0, -4).await;
+    let sandbox = shop.db.endpoint();
+    let partial = shop.allocate(0).key(&fresh_key()).json(&what_there_is(&shop, &[0, 1]));
+    assert_eq!(send(&sandbox, &partial).await.status, 200);
+    let held = shop.hold(1).await;
+    let event = shop.allocate(0).key(&fresh_key()).json(&shop.one(1, 1));
+    let (reply, turns) = tokio::join!(send(&sandbox, &event), async {
+        shop.db.until_blocked(1).await;
+        let turns =
+            "pg_locks where locktype = 'advisory' and granted and classid = holdfast.lock_class_sku()::oid
+                       and database = (select oid from pg_database where datname = current_database())";
+        let turns = shop.db.count(turns).await;
+        held.let_go().await;
+        turns
+    });
+    assert_eq!((reply.status, turns), (200, 1), "{reply:?}");
 }
