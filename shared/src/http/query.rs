@@ -39,6 +39,11 @@ impl Query {
         Self { not_found, ..Self::new("holdfast.read_one", json!({"kind": kind, "id": id})) }
     }
 
+    /// The same read, answered with `problem` where it finds nothing.
+    pub(crate) fn or_else(self, problem: fn() -> Problem) -> Self {
+        Self { not_found: problem, ..self }
+    }
+
     /// As [`Query::new`], about an order.
     pub(crate) fn about_order(function: &'static str, argument: Value) -> Self {
         Self { not_found: Problem::order_not_found, ..Self::new(function, argument) }
@@ -87,7 +92,7 @@ pub(crate) struct Parameters<'q> {
     errors: Vec<BodyError>,
 }
 
-fn wrong(name: &str, message: impl Into<String>) -> BodyError {
+pub(crate) fn wrong(name: &str, message: impl Into<String>) -> BodyError {
     BodyError { path: name.to_owned(), message: message.into() }
 }
 

@@ -9,7 +9,7 @@ use crate::db::call::Statement;
 use crate::http::fields::{Fields, uuid};
 use crate::http::json::BodyError;
 use crate::http::problem::Problem;
-use crate::http::query::{Parameters, Query};
+use crate::http::query::{Parameters, Query, wrong};
 use crate::http::route::outbox_id;
 use crate::idempotency::endpoint::Parsed;
 use crate::operations::outbox_admin::{BATCH_MAX, LOOK_MAX, instant};
@@ -19,9 +19,16 @@ pub fn list(query: &[(String, String)]) -> Result<Query, Problem> {
     let mut parameters = Parameters::new(query);
     let page =
         parameters.page_by("must be the id of an event", |text| outbox_id(text).map(|id| id.to_string()));
-    let argument = json!({"destination": parameters.uuid("destination"), "after": page.after,
-        "limit": page.limit, "look": LOOK_MAX});
-    parameters.finish(Query::new("holdfast.read_events", argument))
+    let destination = parameters.uuid("destination");
+    let argument =
+        json!({"destination": destination, "after": page.after, "limit": page.limit, "look": LOOK_MAX});
+    let events = Query::new("holdfast.read_events", argument);
+    parameters.finish(if destination.is_some() { events } else { events.or_else(which_destination) })
+}
+
+/// An API key has a destination of its own, so only a user meets this.
+fn which_destination() -> Problem {
+    Problem::invalid_query(&[wrong("destination", "is required; only an API key need not name its own")])
 }
 
 /// What to send again, read from `{"destination","from","to"}` or `{"destination","aggregateId","fromSequence","toSequence"}`, with

@@ -65,11 +65,16 @@ async fn a_partner_reads_its_own_destinations_events_oldest_first_and_no_other()
     }
     assert_eq!(get(&desk, &key, "/events?after=99999").await.error().as_deref(), Some("invalid_query"));
     assert_eq!(get(&desk, &key, "/admin/outbox").await.error().as_deref(), Some("forbidden"));
-    // A user with the scope reads any of the tenant's.
+    // A user with the scope reads any of the tenant's, and says which.
     assert_eq!(
         desk.read(&format!("/events?destination={other}")).await["items"].as_array().unwrap().len(),
         5
     );
+    for path in ["/events", "/events?destination="] {
+        let unnamed = desk.get(path).await;
+        assert_eq!((unnamed.status, unnamed.error().as_deref()), (400, Some("invalid_query")), "{path}");
+        assert_eq!(unnamed.json()["errors"][0]["path"], "destination");
+    }
 }
 
 #[tokio::test]
