@@ -5,6 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 
 /// A shop's own domain at Shopify ends with this.
 const SHOPIFY: &str = ".myshopify.com";
+/// As the API takes.
+const REASON_MAX_CHARS: usize = 2_000;
 /// Standard Webhooks.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
@@ -17,6 +19,16 @@ pub fn name(text: &str) -> Result<String, String> {
         Err("a name is one line, without control characters".into())
     } else {
         Ok(text.to_owned())
+    }
+}
+
+/// Why somebody does something, as it is kept: 1 to 2,000 characters.
+pub fn reason(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if (1..=REASON_MAX_CHARS).contains(&text.chars().count()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("a reason is 1 to {REASON_MAX_CHARS} characters"))
     }
 }
 

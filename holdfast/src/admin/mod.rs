@@ -4,6 +4,7 @@
 mod check;
 mod csv_file;
 mod customer;
+mod exception;
 mod explain;
 mod import;
 mod mail;
@@ -61,6 +62,9 @@ pub enum Command {
     /// Allow a tenant a bus of EventBridge or a queue of SQS for its events, take it back, or list what is allowed.
     #[command(subcommand)]
     Target(TargetCommand),
+    /// List webhooks that could not be processed, of all tenants and of none, or end them.
+    #[command(subcommand, visible_alias = "exceptions")]
+    Exception(exception::Command),
     /// List addresses to which no mail is sent, or let mails go there again.
     #[command(subcommand)]
     Mail(mail::Command),
@@ -185,6 +189,7 @@ pub async fn run(owner_url: &str, keys: &Keys, command: Command) -> Result<()> {
         Command::Stripe(command) => stripe(&mut conn, command).await,
         Command::Threepl(command) => threepl::run(&mut conn, keys, command).await,
         Command::Target(command) => target::run(&mut conn, command).await,
+        Command::Exception(command) => exception::run(&mut conn, command).await,
         Command::Mail(command) => mail::run(&mut conn, command).await,
         Command::Reseal => reseal::run(&mut conn, keys).await,
         Command::Import(args) => import::run(&mut conn, args).await,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod exceptions;
 mod senders;
 
 use std::path::PathBuf;
@@ -25,6 +26,17 @@ fn printed(url: &str, args: &[&str]) -> Value {
     let output = holdfast(url, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The JSON objects that a command prints, one a line.
+fn printed_lines(url: &str, args: &[&str]) -> Vec<Value> {
+    let output = holdfast(url, args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// What a command that is refused says, without the prefix of an error.

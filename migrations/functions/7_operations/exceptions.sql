@@ -269,7 +269,8 @@ begin
     case when v_more then holdfast.quote(v_last) else 'null' end));
 end $$;
 
--- {"tenantId","id","actor","reason"}: ends one without processing it.
+-- {"tenantId","id","actor","reason"}: ends one without processing it. tenantId null, here and in dismiss_exceptions: one of no tenant.
+-- Only the operator's program asks for that, as the owner; row-level security hides those from any other role.
 create or replace function holdfast.dismiss_exception(p_call jsonb) returns holdfast.outcome
 language plpgsql volatile security invoker as $$
 declare
@@ -277,7 +278,7 @@ declare
   v_exception constant uuid := p_call ->> 'id';
 begin
   if holdfast.end_exceptions(v_tenant, array[v_exception], p_call ->> 'reason', p_call ->> 'actor') = 0 then
-    if exists (select from public.inbox_exception e where e.tenant_id = v_tenant and e.id = v_exception) then
+    if exists (select from public.inbox_exception e where e.tenant_id is not distinct from v_tenant and e.id = v_exception) then
       return holdfast.exception_has_ended();
     end if;
     return holdfast.refusal(404, 'not_found', 'There is no exception with this id.');
@@ -305,10 +306,10 @@ declare
   v_ended bigint;
 begin
   perform from public.inbox_exception e
-  where e.tenant_id = p_tenant and e.id = any (p_ids) order by e.received_at, e.id for no key update;
+  where e.tenant_id is not distinct from p_tenant and e.id = any (p_ids) order by e.received_at, e.id for no key update;
   update public.inbox_exception e
   set resolved_at = now(), resolved_by = p_actor, dismiss_reason = p_reason, waits_for = null
-  where e.tenant_id = p_tenant and e.id = any (p_ids) and e.resolved_at is null;
+  where e.tenant_id is not distinct from p_tenant and e.id = any (p_ids) and e.resolved_at is null;
   get diagnostics v_ended = row_count;
   return v_ended;
 end $$;
