@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use shared::operations::destinations::EVENT_TYPES;
 
+use crate::routes::METHODS;
 use crate::{Yaml, read, sql_files, string, yaml};
 
 /// Sent to one destination when a person asks for it; nobody subscribes to it.
@@ -104,4 +105,48 @@ fn an_event_type_on_one_side_only_is_found() {
     let expected =
         ["order.saved stands twice", "style.new is not documented", "sku.gone cannot be subscribed to"];
     assert_eq!(found, expected);
+}
+
+/// What the gateway answers itself: more requests than a route takes, no sandbox free.
+const OF_THE_GATEWAY: [&str; 2] = ["429", "503"];
+const GATEWAY_REFUSAL: &str = "#/components/schemas/GatewayRefusal";
+
+/// The operations that do not name an answer of the gateway, or not its form.
+fn untold_of_the_gateway(openapi: &Yaml) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (path, item) in openapi["paths"].as_mapping().unwrap() {
+        let operations = item.as_mapping().unwrap().iter();
+        for (method, operation) in operations.filter(|(name, _)| METHODS.contains(&string(name).as_str())) {
+            for status in OF_THE_GATEWAY {
+                let named = operation["responses"][status]["$ref"].as_str().unwrap_or_default();
+                let response = &openapi["components"]["responses"][named.rsplit('/').next().unwrap()];
+                if response["content"]["application/json"]["schema"]["$ref"] != GATEWAY_REFUSAL {
+                    faults.push(format!("{} {} {status}", string(method), string(path)));
+                }
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn every_operation_names_what_the_gateway_answers_itself() {
+    assert_eq!(untold_of_the_gateway(&yaml("openapi.yaml")), crate::NOTHING);
+}
+
+#[test]
+fn an_answer_of_the_gateway_that_is_not_named_or_has_another_form_is_found() {
+    let openapi = r"
+paths:
+  /orders:
+    parameters: []
+    get: { responses: { '429': { $ref: '#/components/responses/Throttled' }, '503': { $ref: '#/components/responses/Busy' } } }
+    post: { responses: { '503': { $ref: '#/components/responses/Throttled' } } }
+components:
+  responses:
+    Throttled: { content: { application/json: { schema: { $ref: '#/components/schemas/GatewayRefusal' } } } }
+    Busy: { content: { application/problem+json: { schema: { $ref: '#/components/schemas/Unavailable' } } } }
+";
+    let openapi: Yaml = yaml_serde::from_str(openapi).unwrap();
+    assert_eq!(untold_of_the_gateway(&openapi), ["get /orders 503", "post /orders 429"]);
 }

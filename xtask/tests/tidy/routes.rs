@@ -39,14 +39,16 @@ fn what_is_no_route_is_answered_in_the_form_of_our_errors() {
     assert_eq!(answering, ["query"]);
 }
 
+/// What a path of an OpenAPI file has operations under.
+pub const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
+
 fn openapi_routes() -> BTreeSet<(String, String)> {
     let openapi = yaml("openapi.yaml");
-    let methods = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
     let paths = openapi["paths"].as_mapping().unwrap().iter();
     paths
         .flat_map(|(path, item)| {
             let operations = item.as_mapping().unwrap().keys().map(string);
-            let operations = operations.filter(|name| methods.contains(&name.as_str()));
+            let operations = operations.filter(|name| METHODS.contains(&name.as_str()));
             operations.map(|method| (method.to_uppercase(), string(path))).collect::<Vec<_>>()
         })
         .collect()
