@@ -30,10 +30,12 @@ fn grow_lines(lines: u64) -> String {
         "insert into customer (tenant_id, id, name, currency)
          select t.id, ('55555555-3333-4333-8333-' || lpad(n::text, 12, '0'))::uuid, 'A ' || n, 'USD' from tenant t, generate_series(1, 50) n;
          insert into wholesale_order (tenant_id, id, number, customer_id, status, currency, created_by, updated_by, created_at)
-         select c.tenant_id, gen_random_uuid(), c.name || '-' || n, c.id, 'shipped', 'USD', '{USER}', '{USER}', '2019-01-01'
+         select c.tenant_id, gen_random_uuid(), c.name || '-' || n, c.id, 'shipped', 'USD', '{USER}'::uuid, '{USER}'::uuid,
+           '2019-01-01'::timestamptz
          from customer c, generate_series(1, {lines} / 500) n where c.name like 'A %'
          union all
-         select t.id, gen_random_uuid(), 'LARGE-' || n, '55555555-3333-4333-8333-000000000001', 'open', 'USD', '{USER}', '{USER}',
+         select t.id, gen_random_uuid(), 'LARGE-' || n, '55555555-3333-4333-8333-000000000001'::uuid, 'open', 'USD', '{USER}'::uuid,
+           '{USER}'::uuid,
            now() + n * interval '1 s'
          from tenant t, generate_series(1, 200) n;
          insert into order_line (tenant_id, order_id, sku_id, line_no, qty, qty_shipped, qty_invoiced, unit_price_minor)
