@@ -1,6 +1,10 @@
 -- Which orders a list shows. All of it runs inside one STABLE function, page_of_wholesale_order, and so in one snapshot, and is planned
 -- as that function says: with its values, and by indexes that have the rows in the order wanted, whatever the statistics say. Under row-level
 -- security only leakproof operators can use an index: what begins with q is what lies between q and q with the last code point behind.
+--
+-- An equality is written as what lies between two rows, where another index too has the rows in the order wanted: of `status = s` with
+-- stale statistics the planner walks all orders by time and drops what has another status. A comparison of rows, and an order that names the
+-- columns compared, fit one index only.
 
 -- Orders behind a place, newest first, each set of filters by an index that has them in this order.
 create or replace function holdfast.orders_newest(p_tenant uuid, p_status text, p_customer uuid, p_after holdfast.order_place,
@@ -12,15 +16,16 @@ begin
     select o.* from unnest(case when p_status is null then array['open', 'shipped', 'cancelled'] else array[p_status] end) s(status)
     cross join lateral (
       select o.id, o.created_at, o.number_key, o.po_key, o.customer_id from public.wholesale_order o
-      where o.tenant_id = p_tenant and o.customer_id = p_customer and o.status = s.status
-        and (o.created_at, o.id) < (p_after.created_at, p_after.id)
-      order by o.created_at desc, o.id desc limit p_limit) o
+      where o.tenant_id = p_tenant and (o.customer_id, o.status) >= (p_customer, s.status)
+        and (o.customer_id, o.status, o.created_at, o.id) < (p_customer, s.status, p_after.created_at, p_after.id)
+      order by o.customer_id desc, o.status desc, o.created_at desc, o.id desc limit p_limit) o
     order by o.created_at desc, o.id desc limit p_limit;
   elsif p_status is not null then
     return query
     select o.id, o.created_at, o.number_key, o.po_key, o.customer_id from public.wholesale_order o
-    where o.tenant_id = p_tenant and o.status = p_status and (o.created_at, o.id) < (p_after.created_at, p_after.id)
-    order by o.created_at desc, o.id desc limit p_limit;
+    where o.tenant_id = p_tenant and o.status >= p_status
+      and (o.status, o.created_at, o.id) < (p_status, p_after.created_at, p_after.id)
+    order by o.status desc, o.created_at desc, o.id desc limit p_limit;
   else
     return query
     select o.id, o.created_at, o.number_key, o.po_key, o.customer_id from public.wholesale_order o
@@ -128,8 +133,9 @@ language sql stable security invoker as $$
   select o.id, o.created_at from head h
   cross join lateral (
     select o.id, o.created_at from public.wholesale_order o
-    where o.tenant_id = p_tenant and o.number_head = h.text and (o.created_at, o.id) < (p_after.created_at, p_after.id)
-    order by o.created_at desc, o.id desc limit p_limit) o
+    where o.tenant_id = p_tenant and o.number_head >= h.text
+      and (o.number_head, o.created_at, o.id) < (h.text, p_after.created_at, p_after.id)
+    order by o.number_head desc, o.created_at desc, o.id desc limit p_limit) o
   order by o.created_at desc, o.id desc limit p_limit
 $$;
 
@@ -143,10 +149,11 @@ declare
 begin
   if p_customer is not null then
     ids := array(select w.customer_id from public.customer_word w
-                 where w.tenant_id = p_tenant and w.customer_id = p_customer and w.word >= p_q and w.word < v_end limit 1);
+                 where w.tenant_id = p_tenant and (w.customer_id, w.word) >= (p_customer, p_q)
+                   and (w.customer_id, w.word) < (p_customer, v_end) limit 1);
   else
     ids := array(select w.customer_id from public.customer_word w
-                 where w.tenant_id = p_tenant and w.word >= p_q and w.word < v_end limit v_few + 1);
+                 where w.tenant_id = p_tenant and w.word >= p_q and w.word < v_end order by w.word limit v_few + 1);
   end if;
   many := cardinality(ids) > v_few;
   ids := case when many then '{}' else array(select distinct i from unnest(ids) i) end;
@@ -163,18 +170,18 @@ language sql stable security invoker as $$
     cross join status s
     cross join lateral (
       select o.customer_id, o.created_at from public.wholesale_order o
-      where o.tenant_id = p_tenant and o.customer_id = c.id and o.status = s.status
-        and (o.created_at, o.id) < (p_after.created_at, p_after.id)
-      order by o.created_at desc, o.id desc limit 1) o
+      where o.tenant_id = p_tenant and (o.customer_id, o.status) >= (c.id, s.status)
+        and (o.customer_id, o.status, o.created_at, o.id) < (c.id, s.status, p_after.created_at, p_after.id)
+      order by o.customer_id desc, o.status desc, o.created_at desc, o.id desc limit 1) o
     group by o.customer_id order by 2 desc limit p_limit
   )
   select o.id, o.created_at from first f
   cross join status s
   cross join lateral (
     select o.id, o.created_at from public.wholesale_order o
-    where o.tenant_id = p_tenant and o.customer_id = f.customer_id and o.status = s.status
-      and (o.created_at, o.id) < (p_after.created_at, p_after.id)
-    order by o.created_at desc, o.id desc limit p_limit) o
+    where o.tenant_id = p_tenant and (o.customer_id, o.status) >= (f.customer_id, s.status)
+      and (o.customer_id, o.status, o.created_at, o.id) < (f.customer_id, s.status, p_after.created_at, p_after.id)
+    order by o.customer_id desc, o.status desc, o.created_at desc, o.id desc limit p_limit) o
   order by o.created_at desc, o.id desc limit p_limit
 $$;
 
@@ -195,17 +202,19 @@ begin
   if p_for = '{}' then
     return;
   end if;
-  -- A customer's words are looked up for each order.
-  foreach v_step in array case when 'customer' = any (p_for) then array[500, 2500, 4000] else array[500, 2500, 12000] end loop
+  -- Short steps first: what fits nearly all is met at once. A customer's words are looked up for each order.
+  foreach v_step in array case when 'customer' = any (p_for) then array[100, 500, 2500, 4000] else array[100, 500, 2500, 12000] end loop
     select count(*) as looked_at, (array_agg(n.id order by n.created_at, n.id))[1] as last_id, min(n.created_at) as last_at,
       array_agg(n.id) filter (where n.fits) as ids, array_agg(n.created_at) filter (where n.fits) as ats
     into v_stretch
     from (
       select n.id, n.created_at, 'number' = any (p_for) and n.number_key >= p_q and n.number_key < v_end
         or 'po' = any (p_for) and coalesce(n.po_key >= p_q and n.po_key < v_end, false)
-        or 'customer' = any (p_for) and exists (
-          select from public.customer_word w
-          where w.tenant_id = p_tenant and w.customer_id = n.customer_id and w.word >= p_q and w.word < v_end) as fits
+        -- As a value, since an EXISTS may become a hash of every word of every customer that fits.
+        or 'customer' = any (p_for) and (
+          select true from public.customer_word w
+          where w.tenant_id = p_tenant and (w.customer_id, w.word) >= (n.customer_id, p_q)
+            and (w.customer_id, w.word) < (n.customer_id, v_end) limit 1) is not null as fits
       from holdfast.orders_newest(p_tenant, p_read ->> 'status', (p_read ->> 'customerId')::uuid, v_place, v_step) n
       offset 0) n;
     ids := ids || v_stretch.ids;

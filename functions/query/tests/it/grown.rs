@@ -68,6 +68,29 @@ async fn what_is_looked_for_among_many_orders_is_found_by_an_index() {
     }
 }
 
+/// Of a table that was small when it was analyzed, not empty, the planner believes that an index with the rows in the order wanted meets the
+/// few that fit at once.
+#[tokio::test]
+async fn an_index_that_has_the_order_only_is_not_walked_where_the_statistics_are_of_few_orders() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { orders: 500, ..Seed::default() }).await;
+    db.keep_statistics(&SEARCHED).await;
+    grow(&db, &tenant).await;
+    let mut app = db.app().await;
+    let customer = "33333333-3333-4333-8333-000000000007";
+    for (filters, at_most) in [
+        (json!({"q": "1"}), 3000),
+        (json!({"q": "2"}), 3000),
+        (json!({"q": "h77 of"}), 500),
+        (json!({"status": "cancelled"}), 150),
+        (json!({"customerId": customer}), 600),
+        (json!({"customerId": customer, "status": "cancelled"}), 100),
+    ] {
+        let met = blocks(&mut app, &list(&tenant, &filters)).await;
+        assert!(met <= at_most, "{filters}: {met} blocks");
+    }
+}
+
 #[tokio::test]
 async fn what_fits_very_many_orders_is_still_shown_newest_first() {
     let db = TestDb::create().await;
