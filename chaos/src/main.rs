@@ -70,6 +70,9 @@ pub struct Args {
     /// Use the debug binaries, which are quicker to build.
     #[arg(long)]
     debug: bool,
+    /// Use what `cargo xtask package` left: the programs as they are deployed.
+    #[arg(long, conflicts_with = "debug")]
+    packaged: bool,
     /// Plant a classic mistake first, to see that it is found.
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
@@ -118,6 +121,18 @@ async fn clear(cluster: &Cluster, data: &std::path::Path) -> Result<()> {
     remove(data)
 }
 
+/// Binaries of all functions, as they were packaged for this machine's kind of processor.
+fn packaged(workspace: &Workspace) -> Result<Vec<(String, PathBuf)>> {
+    let programs = workspace.functions()?.into_iter().map(|name| {
+        let program = workspace.local("package").join(&name).join("bootstrap");
+        if !program.is_file() {
+            bail!("{name} is not packaged: run `cargo xtask package`");
+        }
+        Ok((name, program))
+    });
+    programs.collect()
+}
+
 /// Binaries of all functions.
 async fn build(workspace: &Workspace, debug: bool) -> Result<Vec<(String, PathBuf)>> {
     let functions = workspace.functions()?;
@@ -142,7 +157,7 @@ async fn build(workspace: &Workspace, debug: bool) -> Result<Vec<(String, PathBu
 
 /// Whether all invariants hold.
 async fn run(workspace: &Workspace, args: &Args, cluster: &Arc<Cluster>) -> Result<bool> {
-    let binaries = build(workspace, args.debug).await?;
+    let binaries = if args.packaged { packaged(workspace)? } else { build(workspace, args.debug).await? };
     let step = Step::begin("making a database and a tenant");
     cluster.init(&Purpose::Test).await?;
     let port = any_free()?;
