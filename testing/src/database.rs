@@ -181,6 +181,11 @@ impl TestDb {
         sqlx::query_scalar(sql).fetch_one(&mut self.owner().await).await.unwrap()
     }
 
+    /// Queries one text as the owner.
+    pub async fn text(&self, sql: impl Into<String>) -> String {
+        sqlx::query_scalar(AssertSqlSafe(sql.into())).fetch_one(&mut self.owner().await).await.unwrap()
+    }
+
     /// Runs statements as the owner.
     pub async fn execute(&self, sql: impl Into<String>) {
         run(&mut self.owner().await, sql.into()).await;
@@ -207,6 +212,18 @@ impl TestDb {
             )
             .await;
         assert_eq!(gaps, 0, "aggregates whose sequence has a gap");
+    }
+}
+
+impl TestDb {
+    /// Ends the sessions of all functions, and asserts that no deadlock was found: a session reports its own when it ends.
+    pub async fn assert_no_deadlock(&self) {
+        let sessions =
+            "from pg_stat_activity where datname = current_database() and usename like 'holdfast\\_%'";
+        self.execute(format!("select pg_terminate_backend(pid) {sessions}")).await;
+        self.until(&format!("not exists (select {sessions})")).await;
+        let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+        assert_eq!(self.scalar::<i64>(deadlocks).await, 0, "deadlocks");
     }
 }
 

@@ -6,6 +6,7 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+mod arrival;
 mod blocks;
 mod caller;
 mod cases;
@@ -17,9 +18,11 @@ mod moto;
 mod proxy;
 mod seed;
 mod story;
+mod temp_file;
 mod warehouse;
 mod wire;
 
+pub use arrival::orders_of_arrival;
 pub use blocks::blocks;
 pub use caller::{
     AUDIENCE, ISSUER, JWT_SECRET, SCOPE_CLAIM, SECRETS_KEYS, TENANT_CLAIM, auth_config, issue_api_key,
@@ -34,5 +37,6 @@ pub use moto::Moto;
 pub use proxy::Proxy;
 pub use seed::{Destination, Seed, Tenant};
 pub use story::{Hold, Shop, fresh_key, lines};
+pub use temp_file::TempFile;
 pub use warehouse::{Asked, Warehouse};
 pub use wire::{Action, Counts, Toward, Wire};

@@ -2,12 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use testing::TestDb;
+use testing::{TempFile, TestDb};
 
 fn xtask(db: &TestDb, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask")).args(args).env("DATABASE_URL", &db.owner_url).output().unwrap()
@@ -23,26 +22,6 @@ fn printed(db: &TestDb, args: &[&str]) -> Vec<Value> {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
-}
-
-struct TempFile(PathBuf);
-
-impl TempFile {
-    fn with(content: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("holdfast-{}", uuid::Uuid::new_v4()));
-        std::fs::write(&path, content).unwrap();
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 fn scenario(db: &TestDb, args: &[&str]) -> Value {

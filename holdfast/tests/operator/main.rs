@@ -5,11 +5,10 @@
 mod exceptions;
 mod senders;
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use testing::TestDb;
+use testing::{TempFile, TestDb};
 
 /// The exit status of a failure, and of wrong arguments.
 const FAILED: i32 = 1;
@@ -50,26 +49,6 @@ fn refused(url: &str, args: &[&str], status: i32) -> String {
 
 fn new_tenant(url: &str) -> String {
     printed(url, &["admin", "tenant", "create", "--name", "Birch"])["id"].as_str().unwrap().to_owned()
-}
-
-struct TempFile(PathBuf);
-
-impl TempFile {
-    fn with(content: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("holdfast-{}", uuid::Uuid::new_v4()));
-        std::fs::write(&path, content).unwrap();
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 #[tokio::test]

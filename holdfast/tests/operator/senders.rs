@@ -27,10 +27,6 @@ fn refused_with_keys(url: &str, args: &[&str]) -> String {
     refused(url, &[args, &["--secrets-keys", KEYS]].concat(), FAILED)
 }
 
-async fn text(db: &TestDb, sql: &str) -> String {
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut db.owner().await).await.unwrap()
-}
-
 fn sealer(keys: &str) -> Sealer {
     Sealer::read(keys).unwrap()
 }
@@ -60,7 +56,7 @@ async fn a_shops_own_secret_is_set_rotated_and_removed_and_never_shown() {
     assert!(rotated["previousRetiresAt"].is_string(), "{rotated}");
     assert_eq!(listed(), true);
     let stored = "select concat_ws(' ', secret, previous_secret) from shopify_shop";
-    let both = text(&db, stored).await;
+    let both = db.text(stored).await;
     assert!(!both.contains("shpss") && both.matches("sealed:k1:").count() == 2, "{both}");
     let opened: Vec<_> =
         both.split(' ').map(|secret| sealer(KEYS).open(&shop_place(domain), secret).unwrap()).collect();
@@ -85,7 +81,7 @@ async fn a_3pls_secret_is_rotated_and_the_one_before_counts_for_a_while() {
     let made = sealing(url, KEYS, &["admin", "threepl", "create", "--tenant", &tenant, "--account", "north"]);
     let rotated = sealing(url, KEYS, &["admin", "threepl", "rotate", "--account", "north"]);
     assert_ne!(made["secret"], rotated["secret"]);
-    let both = text(&db, "select secret || ' ' || previous_secret from threepl_account").await;
+    let both = db.text("select secret || ' ' || previous_secret from threepl_account").await;
     let opened: Vec<_> =
         both.split(' ').map(|secret| sealer(KEYS).open(&threepl_place("north"), secret).unwrap()).collect();
     assert_eq!(json!(opened), json!([rotated["secret"], made["secret"]]));
@@ -115,10 +111,10 @@ async fn stored_secrets_are_sealed_with_the_first_key_and_then_the_other_can_go(
     assert_eq!(sealing(url, NEW_KEYS, &["admin", "reseal"]), json!({"resealed": 4, "alreadyCurrent": 0}));
     assert_eq!(sealing(url, NEW_KEYS, &["admin", "reseal"]), json!({"resealed": 0, "alreadyCurrent": 4}));
     let only_new = sealer(NEW_KEYS.split(',').next().unwrap());
-    let stored = text(&db, "select secret from destination_secret").await;
+    let stored = db.text("select secret from destination_secret").await;
     assert_eq!(only_new.open(&destination_place(destination), &stored).as_deref(), Ok("whsec_plain"));
     let told: Value = serde_json::from_str(&plain).unwrap();
-    let stored = text(&db, "select secret from threepl_account where id = 'plain'").await;
+    let stored = db.text("select secret from threepl_account where id = 'plain'").await;
     assert_eq!(only_new.open(&threepl_place("plain"), &stored).unwrap(), told["secret"].as_str().unwrap());
     // One that cannot be opened stops it in words, and shows nothing.
     let told = refused(url, &["admin", "reseal", "--secrets-keys", KEYS], FAILED);
@@ -158,7 +154,7 @@ async fn announce(shop: &Shop, id: &str, skus: &[&str]) {
         receiver: Receiver::new(&shop.db.app_config()).unwrap(),
         sealer: sealer(KEYS),
     };
-    let secret = text(&shop.db, "select secret from threepl_account where id = 'north'").await;
+    let secret = shop.db.text("select secret from threepl_account where id = 'north'").await;
     let secret = sealer(KEYS).open(&threepl_place("north"), &secret).unwrap();
     let lines: Vec<Value> =
         skus.iter().enumerate().map(|(n, sku)| json!({"lineId": n, "sku": sku, "qty": 2})).collect();
@@ -194,18 +190,18 @@ async fn importing_skus_runs_what_waited_for_them_and_nothing_else() {
     announce(&shop, "B", &["NEVER", "NEW-1"]).await;
     announce(&shop, "C", &["NEW-2"]).await;
     let waits = "select string_agg(event_id || ' ' || waits_for, ', ' order by event_id) from inbox_exception where resolved_at is null";
-    assert_eq!(text(&shop.db, waits).await, "A sku:NEW-1, B sku:NEVER, C sku:NEW-2");
+    assert_eq!(shop.db.text(waits).await, "A sku:NEW-1, B sku:NEVER, C sku:NEW-2");
     let import = |csv: &str| {
         let file = TempFile::with(csv);
         printed(url, &["admin", "import", "--tenant", &tenant, "skus", file.path()])["exceptions"].clone()
     };
     assert_eq!(import("code,style\nNEW-1,Parka\n"), json!({"retried": 1, "processed": 0}));
-    assert_eq!(text(&shop.db, waits).await, "A sku:NEW-2, B sku:NEVER, C sku:NEW-2");
+    assert_eq!(shop.db.text(waits).await, "A sku:NEW-2, B sku:NEVER, C sku:NEW-2");
     assert_eq!(import("code,style\nNEW-2,Parka\n"), json!({"retried": 2, "processed": 2}));
-    assert_eq!(text(&shop.db, waits).await, "B sku:NEVER");
+    assert_eq!(shop.db.text(waits).await, "B sku:NEVER");
     assert_eq!(shop.db.count("inbox_exception where resolved_by = 'admin'").await, 2);
     let positions = "select string_agg(k.code || ' ' || p.on_order, ', ' order by k.code) from sku_position p join sku k on k.id = p.sku_id";
-    assert_eq!(text(&shop.db, positions).await, "NEW-1 2, NEW-2 4, SKU-0001 2");
+    assert_eq!(shop.db.text(positions).await, "NEW-1 2, NEW-2 4, SKU-0001 2");
     assert_eq!(import("code,style\nNEW-2,Parka\n"), json!({"retried": 0, "processed": 0}));
     shop.db.assert_consistent().await;
 }
@@ -263,7 +259,7 @@ async fn binding_an_account_runs_what_it_told_before() {
     assert_eq!(shop.db.count("inbox_exception where tenant_id is null and waits_for = 'account'").await, 1);
     let made = printed(url, &["admin", "shop", "create", "--tenant", &tenant, "--domain", domain]);
     assert_eq!(made["exceptions"], json!({"retried": 1, "processed": 1}));
-    assert_eq!(text(&shop.db, "select allocated::text from sku_position").await, "2");
+    assert_eq!(shop.db.text("select allocated::text from sku_position").await, "2");
     assert_eq!(
         shop.db.count("inbox_exception where tenant_id is not null and resolved_at is not null").await,
         1

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use shared::delivery::address::Guard;
 use shared::idempotency::endpoint::Endpoint;
 use shared::webhooks::inbox::Receiver;
-use sqlx::AssertSqlSafe;
 use testing::{Event, Reply, Seed, Shop, fresh_key};
 use uuid::Uuid;
 
@@ -54,11 +53,6 @@ impl Desk {
             sealer: testing::sealer(),
         };
         Self { shop, sandbox, warehouse }
-    }
-
-    /// Ends the connections of its functions.
-    pub fn into_shop(self) -> Shop {
-        self.shop
     }
 
     /// The path of `/orders/{id}` and what follows it.
@@ -164,10 +158,7 @@ impl Desk {
 
     /// One value of one row, as text.
     pub async fn text(&self, sql: &str) -> String {
-        sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut self.shop.db.owner().await)
-            .await
-            .unwrap()
+        self.shop.db.text(sql).await
     }
 
     /// `(type, data)` of an aggregate's events, in their sequence.

@@ -3,21 +3,11 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use sqlx::PgConnection;
 use testing::{Event, Seed, Shop, Tenant, fresh_key, lines};
 
 use crate::send;
 
 const ROUNDS: usize = 120;
-
-/// Deadlocks in this database so far. A session reports its own at the latest when it ends, so the sessions under test must
-/// have ended.
-pub async fn deadlocks(owner: &mut PgConnection) -> i64 {
-    sqlx::query_scalar("select deadlocks from pg_stat_database where datname = current_database()")
-        .fetch_one(owner)
-        .await
-        .unwrap()
-}
 
 /// A worker with its own sandbox; returns the numbers of 200 and 422, and accepts no other status.
 async fn work(shop: Arc<Shop>, tenant: Tenant, worker: usize) -> [u32; 2] {
@@ -48,16 +38,11 @@ async fn workers_contend(credit_limit_minor: Option<i64>) {
     let seed =
         Seed { skus: 4, on_hand: 20, orders: 3, order_qty: 100, unit_price_minor: 1, credit_limit_minor };
     let shop = Arc::new(Shop::open(seed).await);
-    let mut owner = shop.db.owner().await;
-    let before = deadlocks(&mut owner).await;
     let tasks = (0..6).map(|worker| tokio::spawn(work(shop.clone(), shop.tenant.clone(), worker)));
     let counts: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
     let [done, refused] = [0, 1].map(|n| counts.iter().map(|count| count[n]).sum::<u32>());
     assert!(done > 200 && refused > 20, "too little contention: {done} done, {refused} refused");
-    shop.db
-        .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
-        .await;
-    assert_eq!(deadlocks(&mut owner).await, before);
+    shop.db.assert_no_deadlock().await;
     shop.db.assert_consistent().await;
 }
 

@@ -144,10 +144,6 @@ fn what_there_is(shop: &Shop, skus: &[usize]) -> Value {
 #[tokio::test]
 async fn of_two_partial_allocations_that_are_cut_to_the_same_sku_none_waits_for_the_other_in_turn() {
     let shop = Shop::open(Seed { skus: 3, on_hand: 1, orders: 3, order_qty: 1, ..Seed::default() }).await;
-    if shop.db.is_pooled() {
-        testing::left_out("behind a pooler, whose sessions do not end with those of the functions");
-        return;
-    }
     // Of the first and the last SKU nothing is left, so both requests are cut to the one between.
     shop.receive(0, -1).await;
     shop.receive(2, -1).await;
@@ -182,15 +178,7 @@ async fn of_two_partial_allocations_that_are_cut_to_the_same_sku_none_waits_for_
             .collect::<Vec<_>>();
         assert_eq!(told, [json!(order), json!(1 - order)]);
     }
-    drop(sandboxes);
-    // A session reports its deadlocks when it ends.
-    shop.db
-        .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
-        .await;
-    assert_eq!(
-        shop.db.count("pg_stat_database where datname = current_database() and deadlocks > 0").await,
-        0
-    );
+    shop.db.assert_no_deadlock().await;
     shop.db.assert_consistent().await;
 }
 

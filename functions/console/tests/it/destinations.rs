@@ -317,13 +317,7 @@ async fn ordered_is_switched_with_a_large_backlog_and_the_relay_puts_it_in_order
     db.execute("analyze outbox").await;
     db.emit(&desk.shop.tenant, 3_000).await;
     // An event whose transaction still knows the destination as it was.
-    let late = db
-        .hold(format!(
-            "with bumped as (update tenant set event_sequence = event_sequence + 1 where id = '{0}' returning event_sequence as n)
-             select holdfast.emit('{0}', array[row('inbox.exception', 'tenant', '{0}', n, null, '{{}}')::holdfast.event]) from bumped",
-            desk.shop.tenant.id
-        ))
-        .await;
+    let late = desk.late_event().await;
     let switched = desk.patch(&path, &json!({"ordered": true})).await.json();
     assert_eq!((&switched["ordered"], &switched["rearranging"]), (&json!(true), &json!(true)));
     let worker = db.worker();

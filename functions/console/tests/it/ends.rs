@@ -61,13 +61,7 @@ async fn a_large_backlog_of_a_deleted_destination_is_discarded_by_the_relay_and_
     let (db, id) = (&desk.shop.db, desk.webhook().await);
     db.emit(&desk.shop.tenant, 2_500).await;
     // An event whose transaction still sees the destination.
-    let late = db
-        .hold(format!(
-            "with bumped as (update tenant set event_sequence = event_sequence + 1 where id = '{0}' returning event_sequence as n)
-             select holdfast.emit('{0}', array[row('inbox.exception', 'tenant', '{0}', n, null, '{{}}')::holdfast.event]) from bumped",
-            desk.shop.tenant.id
-        ))
-        .await;
+    let late = desk.late_event().await;
     assert_eq!(delete(&desk, &id, None).await.json(), json!({"id": id, "discarded": 1_000, "more": true}));
     let worker = db.worker();
     let mut steps = 0;

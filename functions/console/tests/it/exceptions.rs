@@ -24,13 +24,6 @@ async fn keep(desk: &Desk, event_id: &str, sku: &str, qty: i64, age: i64) -> Uui
     id
 }
 
-async fn text(desk: &Desk, sql: &str) -> String {
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-        .fetch_one(&mut desk.shop.db.owner().await)
-        .await
-        .unwrap()
-}
-
 /// The event ids of a list, in its order.
 fn ids(page: &Value) -> Vec<&str> {
     page["items"].as_array().unwrap().iter().map(|item| item["eventId"].as_str().unwrap()).collect()
@@ -104,9 +97,7 @@ async fn lists_and_bulk_changes_have_the_same_filter() {
     ] {
         assert_eq!(ids(&desk.read(&format!("/admin/exceptions{query}")).await), found, "{query}");
     }
-    let at = text(
-        &desk,
-        "select to_char((now() - interval '90 min') at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')",
+    let at = desk.shop.db.text("select to_char((now() - interval '90 min') at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')",
     )
     .await;
     assert_eq!(ids(&desk.read(&format!("/admin/exceptions?from={at}")).await), ["e0", "e1"]);
@@ -175,12 +166,12 @@ async fn all_of_a_filter_are_retried_in_bounded_calls_whatever_becomes_of_each()
     assert!(calls >= 3, "{calls} calls");
     assert_eq!(desk.shop.db.count("inbox_exception where resolved_at is null").await, 11);
     assert_eq!(desk.shop.db.count("inbox_exception where attempts <> 2").await, 0);
-    assert_eq!(text(&desk, "select on_order::text from sku_position").await, "78");
+    assert_eq!(desk.shop.db.text("select on_order::text from sku_position").await, "78");
     // They counted once: another round finds the eleven, and moves nothing.
     assert_eq!(all_of(&desk, "/admin/exceptions/retry", &json!({"provider": "3pl"}), "resolved").await.0, 0);
     desk.shop.db.execute("drop trigger refuse on asn; update sku set code = 'NO-SUCH'").await;
     assert_eq!(all_of(&desk, "/admin/exceptions/retry", &json!({}), "resolved").await.0, 10);
-    assert_eq!(text(&desk, "select on_order::text from sku_position").await, "98");
+    assert_eq!(desk.shop.db.text("select on_order::text from sku_position").await, "98");
     desk.shop.db.assert_consistent().await;
 }
 
@@ -297,7 +288,7 @@ async fn bodies_are_deleted_some_time_after_their_end_and_not_before() {
     assert_eq!((delete(1).await, delete(10).await, delete(10).await), (1, 1, 0));
     let left =
         "select string_agg(event_id, ' ' order by event_id) from inbox_exception where length(body) > 0";
-    assert_eq!(text(&desk, left).await, "open young");
+    assert_eq!(desk.shop.db.text(left).await, "open young");
     assert_eq!(
         desk.shop.db.count("inbox_exception where body_deleted_at is not null and command is null").await,
         2

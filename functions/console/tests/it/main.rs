@@ -18,7 +18,7 @@ mod who;
 use console::Console;
 use serde_json::{Value, json};
 use shared::delivery::address::Guard;
-use testing::{Event, Reply, Seed, Shop, fresh_key};
+use testing::{Event, Hold, Reply, Seed, Shop, fresh_key};
 
 /// A tenant and a console sandbox.
 pub(crate) struct Desk {
@@ -74,6 +74,16 @@ impl Desk {
         let reply = self.post("/admin/destinations", &body).await;
         assert_eq!(reply.status, 201, "{}", reply.json());
         reply.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// An event of the tenant whose transaction is still open: it knows the destinations as they were.
+    pub(crate) async fn late_event(&self) -> Hold {
+        let event = format!(
+            "with bumped as (update tenant set event_sequence = event_sequence + 1 where id = '{0}' returning event_sequence as n)
+             select holdfast.emit('{0}', array[row('inbox.exception', 'tenant', '{0}', n, null, '{{}}')::holdfast.event]) from bumped",
+            self.shop.tenant.id
+        );
+        self.shop.db.hold(event).await
     }
 
     /// The ids of a list's items.

@@ -8,17 +8,12 @@ use crate::{patch, post, send, version, warm};
 
 const ROUNDS: usize = 200;
 
-async fn deadlocks(shop: &Shop) -> i64 {
-    shop.db.scalar("select deadlocks from pg_stat_database where datname = current_database()").await
-}
-
 #[tokio::test]
 async fn a_save_beside_an_allocation_never_leaves_a_line_below_what_is_allocated() {
     let shop =
         Shop::open(Seed { skus: 2, on_hand: 1_000_000, orders: 1, order_qty: 3, ..Seed::default() }).await;
     let (saver, allocator) = (warm(&shop).await, warm(&shop).await);
     let [a, b] = shop.tenant.skus[..].try_into().unwrap();
-    let before = deadlocks(&shop).await;
     let (mut saved, mut promised) = (0, 0);
     for round in 0..ROUNDS {
         // The size run changes between 3 and 6 of each; the other side allocates what fits, then releases it.
@@ -51,7 +46,7 @@ async fn a_save_beside_an_allocation_never_leaves_a_line_below_what_is_allocated
     }
     assert!(saved > 0 && promised > 0, "both happened: {saved} saves, {promised} allocations");
     assert_eq!(shop.db.count("order_line where qty_allocated + qty_shipped > qty").await, 0);
-    assert_eq!(deadlocks(&shop).await, before);
+    shop.db.assert_no_deadlock().await;
     shop.db.assert_consistent().await;
 }
 
@@ -61,7 +56,6 @@ async fn a_cancellation_beside_an_allocation_leaves_nothing_promised() {
         Shop::open(Seed { skus: 2, on_hand: 1_000_000, orders: 60, order_qty: 3, ..Seed::default() }).await;
     let (canceller, allocator) = (warm(&shop).await, warm(&shop).await);
     let [a, b] = shop.tenant.skus[..].try_into().unwrap();
-    let before = deadlocks(&shop).await;
     for order in 0..shop.tenant.orders.len() {
         let first = shop.allocate(order).key(&fresh_key()).json(&lines(&[(b, 1), (a, 1)]));
         assert_eq!(Reply::from(allocate::handle(&allocator, first.request()).await).status, 200);
@@ -75,6 +69,6 @@ async fn a_cancellation_beside_an_allocation_leaves_nothing_promised() {
         assert!(take.status == 200 || take.error().as_deref() == Some("order_not_open"), "{}", take.json());
     }
     assert_eq!(shop.db.count("sku_position where allocated <> 0").await, 0);
-    assert_eq!(deadlocks(&shop).await, before);
+    shop.db.assert_no_deadlock().await;
     shop.db.assert_consistent().await;
 }

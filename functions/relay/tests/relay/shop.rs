@@ -97,6 +97,15 @@ impl Shop {
     }
 }
 
+/// A tenant that pushes to this shop: its database, itself, and the shop as it answers.
+pub async fn connected(seed: Seed, shop: &Shop) -> (TestDb, Tenant, Partner) {
+    let db = TestDb::create().await;
+    let tenant = db.seed(seed).await;
+    let partner = shop.clone().open().await;
+    connect(&db, &tenant, &partner.url).await;
+    (db, tenant, partner)
+}
+
 pub async fn connect(db: &TestDb, tenant: &Tenant, url: &str) -> Uuid {
     let shop = db.destination(tenant, url, &["sku.ats_changed"]).await;
     db.execute(format!("update destination set kind = 'shopify_inventory' where id = '{}'", shop.id)).await;
@@ -122,11 +131,8 @@ pub async fn change(db: &TestDb, tenant: &Tenant, sku: usize, delta: i64) {
 
 #[tokio::test]
 async fn all_due_changes_of_a_sku_go_out_as_one_push_of_its_ats() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed { skus: 2, ..Seed::default() }).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, partner) = connected(Seed { skus: 2, ..Seed::default() }, &shop).await;
     for _ in 0..10 {
         change(&db, &tenant, 0, 1).await;
         change(&db, &tenant, 1, 2).await;
@@ -158,11 +164,8 @@ async fn all_due_changes_of_a_sku_go_out_as_one_push_of_its_ats() {
 
 #[tokio::test]
 async fn after_all_is_quiet_the_last_push_carries_the_final_ats() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed { skus: 2, ..Seed::default() }).await;
     let shop = Shop { delay: Duration::from_millis(20), ..Shop::default() };
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, _partner) = connected(Seed { skus: 2, ..Seed::default() }, &shop).await;
     let limits = Limits { poll_interval: Duration::from_millis(2), ..Limits::default() };
     for round in 0..12 {
         let relays = [relay_with(&db, limits), relay_with(&db, limits)];
@@ -201,11 +204,8 @@ async fn after_all_is_quiet_the_last_push_carries_the_final_ats() {
 
 #[tokio::test]
 async fn what_the_shop_will_never_take_is_a_dead_letter_at_once_and_what_it_may_take_later_is_tried_again() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, _partner) = connected(Seed::default(), &shop).await;
     let user_error = |code: &str| {
         Some(
             json!({"data": {"inventorySetQuantities": {"userErrors": [{"code": code, "field": null, "message": "no"}]}}}),
@@ -307,11 +307,8 @@ async fn a_change_that_commits_while_others_of_its_sku_are_being_claimed_waits_f
 
 #[tokio::test]
 async fn a_shops_pace_counts_pushes_and_not_the_changes_that_they_carry() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, _partner) = connected(Seed::default(), &shop).await;
     db.execute("update destination set max_per_second = 2").await;
     for _ in 0..20 {
         change(&db, &tenant, 0, 1).await;
@@ -344,11 +341,8 @@ async fn throttling_is_no_failure_of_the_shop_however_often_it_comes() {
 
 #[tokio::test]
 async fn what_a_person_sends_again_is_set_again_though_the_shop_remembers_it() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, partner) = connected(Seed::default(), &shop).await;
     change(&db, &tenant, 0, 1).await;
     drain(&relay(&db)).await;
     // As `POST /admin/outbox/{id}/requeue` does.
@@ -360,11 +354,8 @@ async fn what_a_person_sends_again_is_set_again_though_the_shop_remembers_it() {
 
 #[tokio::test]
 async fn the_lost_rows_of_a_sku_come_back_as_one_push() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, _partner) = connected(Seed::default(), &shop).await;
     for _ in 0..5 {
         change(&db, &tenant, 0, 1).await;
     }

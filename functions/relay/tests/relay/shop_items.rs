@@ -5,19 +5,17 @@ use std::sync::atomic::Ordering;
 use axum::Json;
 use serde_json::{Value, json};
 use testing::{Seed, TestDb};
+use uuid::Uuid;
 
-use crate::shop::{Shop, change, connect, pushes};
+use crate::shop::{Shop, change, connect, connected, pushes};
 use crate::support::{drain, relay, rows};
 
 #[tokio::test]
 async fn a_sku_that_the_shop_does_not_carry_is_asked_for_once_a_day_and_makes_no_dead_letter() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
-    db.execute("update sku set code = 'GONE \"x\"'").await;
     let shop = Shop::default();
     shop.empty.store(true, Ordering::SeqCst);
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, partner) = connected(Seed::default(), &shop).await;
+    db.execute("update sku set code = 'GONE \"x\"'").await;
     for _ in 0..3 {
         change(&db, &tenant, 0, 1).await;
         let summary = drain(&relay(&db)).await;
@@ -46,11 +44,8 @@ async fn a_sku_that_the_shop_does_not_carry_is_asked_for_once_a_day_and_makes_no
 
 #[tokio::test]
 async fn a_location_that_does_not_stock_a_sku_is_asked_again_daily_too() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, partner) = connected(Seed::default(), &shop).await;
     let error = json!({"code": "ITEM_NOT_STOCKED_AT_LOCATION", "field": null, "message": "no"});
     *shop.answer.lock().unwrap() = Some(json!({"data": {"inventorySetQuantities": {"userErrors": [error]}}}));
     for _ in 0..3 {
@@ -67,11 +62,8 @@ async fn a_location_that_does_not_stock_a_sku_is_asked_again_daily_too() {
 
 #[tokio::test]
 async fn an_exact_sku_is_found_among_however_many_that_begin_with_it() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop { longer: 420, ..Shop::default() };
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, _partner) = connected(Seed::default(), &shop).await;
     change(&db, &tenant, 0, 1).await;
     drain(&relay(&db)).await;
     assert_eq!(shop.set(), [("SKU-0001".into(), 7)]);
@@ -79,11 +71,8 @@ async fn an_exact_sku_is_found_among_however_many_that_begin_with_it() {
 
 #[tokio::test]
 async fn an_item_that_was_made_anew_in_the_shop_is_looked_up_anew() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, partner) = connected(Seed::default(), &shop).await;
     change(&db, &tenant, 0, 1).await;
     drain(&relay(&db)).await;
     for (made_anew, stored) in [(true, 1), (false, 0)] {
@@ -143,11 +132,8 @@ async fn several_locations_of_one_shop_are_several_destinations() {
 
 #[tokio::test]
 async fn a_retry_to_another_item_or_location_is_another_push_for_the_shop() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    connect(&db, &tenant, &partner.url).await;
+    let (db, tenant, partner) = connected(Seed::default(), &shop).await;
     *shop.answer.lock().unwrap() = Some(json!({"errors": [{"message": "Internal error"}]}));
     change(&db, &tenant, 0, 1).await;
     for (location, item) in [(1, 7), (2, 7), (2, 8), (2, 8)] {
@@ -167,11 +153,9 @@ async fn a_retry_to_another_item_or_location_is_another_push_for_the_shop() {
 
 #[tokio::test]
 async fn a_test_of_a_shop_asks_for_its_location_and_sets_nothing() {
-    let db = TestDb::create().await;
-    let tenant = db.seed(Seed::default()).await;
     let shop = Shop::default();
-    let partner = shop.clone().open().await;
-    let id = connect(&db, &tenant, &partner.url).await;
+    let (db, _, partner) = connected(Seed::default(), &shop).await;
+    let id: Uuid = db.scalar("select id from destination").await;
     for (location, dead) in
         [("null", 0), ("'gid://shopify/Location/2'", 0), ("'gid://shopify/Location/3'", 1)]
     {

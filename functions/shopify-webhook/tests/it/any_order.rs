@@ -1,24 +1,8 @@
 //! Every order of arrival of one channel order's events ends in the same state.
 
-use super::*;
+use testing::orders_of_arrival;
 
-/// All orders of `0..n`.
-pub fn orders(n: usize) -> Vec<Vec<usize>> {
-    if n == 0 {
-        return vec![Vec::new()];
-    }
-    let shorter = orders(n - 1);
-    shorter
-        .iter()
-        .flat_map(|order| {
-            (0..n).map(move |at| {
-                let mut longer = order.clone();
-                longer.insert(at, n - 1);
-                longer
-            })
-        })
-        .collect()
-}
+use super::*;
 
 /// The events of a case, and the end of its two SKUs: decrease of `on_hand`, allocated.
 type Story = (&'static str, fn(i64) -> Vec<(&'static str, Value)>, [i64; 2]);
@@ -68,7 +52,7 @@ async fn every_order_of_arrival_with_duplicates_ends_in_the_same_state() {
     let (mut id, mut left) = (0, [1_000, 1_000]);
     for (name, story, gone) in STORIES {
         let count = story(1).len();
-        for (index, arrival) in orders(count).iter().enumerate() {
+        for (index, arrival) in orders_of_arrival(count).iter().enumerate() {
             id += 1;
             let events = story(id);
             for (place, fact) in arrival.iter().enumerate() {

@@ -181,14 +181,7 @@ async fn whoever_meets_whom_nobody_deadlocks_and_the_numbers_agree() {
     let expected = "sku_position p where p.on_order <> coalesce((select sum(l.on_order) from asn_line l where l.sku_id = p.sku_id), 0)
         + coalesce((select sum(s.owed_on_order) from shortfall s where s.sku_id = p.sku_id), 0)";
     assert_eq!(shop.db.count(expected).await, 0);
-    // A session reports its deadlocks when it ends.
-    shop.db
-        .until("not exists (select from pg_stat_activity where datname = current_database() and usename = 'holdfast_app')")
-        .await;
-    assert_eq!(
-        shop.db.count("pg_stat_database where datname = current_database() and deadlocks > 0").await,
-        0
-    );
+    shop.db.assert_no_deadlock().await;
     let busy = [
         "inbox_exception where resolved_at is not null",
         "shortfall",

@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::*;
 
 async fn id_of(shop: &Shop, event_id: &str) -> Uuid {
-    text(shop, &format!("select id::text from inbox_exception where event_id = '{event_id}'"))
+    shop.db
+        .text(format!("select id::text from inbox_exception where event_id = '{event_id}'"))
         .await
         .parse()
         .unwrap()
@@ -107,7 +108,7 @@ async fn a_redelivery_after_the_reaper_meets_its_own_exception() {
     let again = "inbox_exception where attempts = 2 and resolved_at is null and resolved_by is null and last_tried_at > received_at";
     assert_eq!(shop.db.count(again).await, 1);
     assert_eq!(shop.db.count("outbox where event_type = 'inbox.exception'").await, 2);
-    let payload = text(&shop, "select payload::json ->> 'data' from outbox order by id limit 1").await;
+    let payload = shop.db.text("select payload::json ->> 'data' from outbox order by id limit 1").await;
     let id = id_of(&shop, "1").await;
     let told: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!(
@@ -227,7 +228,7 @@ async fn a_list_where_an_object_belongs_is_kept_whole_and_takes_nothing() {
     assert_eq!(positions(&shop).await, "6 0");
     let kept = "select string_agg(concat_ws(' ', convert_from(body, 'UTF8'), reason), '; ' order by event_id) from inbox_exception";
     assert_eq!(
-        text(&shop, kept).await,
+        shop.db.text(kept).await,
         format!("{body} line_items[1] is not an object; [1,[],[],null] the body is not an object")
     );
 }

@@ -179,12 +179,9 @@ async fn arrive(shop: &Shop, units: i64) {
 }
 
 async fn held(shop: &Shop) -> String {
-    text(
-        shop,
-        "select string_agg(o.external_id || ':' || h.qty_held, ' ' order by o.external_id) from channel_hold h
-         join channel_order o on o.id = h.channel_order_id",
-    )
-    .await
+    let held = "select string_agg(o.external_id || ':' || h.qty_held, ' ' order by o.external_id)
+                from channel_hold h join channel_order o on o.id = h.channel_order_id";
+    shop.db.text(held).await
 }
 
 #[tokio::test]
@@ -208,7 +205,7 @@ async fn arriving_stock_goes_to_who_lacks_it_oldest_first_before_ats_rises() {
     assert_eq!(held(&shop).await, "10:2 20:2 30:2 9:2");
     assert_eq!((positions(&shop).await, open_shortfalls(&shop).await), ("13 8".into(), String::new()));
     let last = "select payload::json ->> 'data' from outbox where event_type = 'sku.ats_changed' order by id desc limit 1";
-    assert_eq!(text(&shop, last).await, r#"{"atsAfter":5}"#);
+    assert_eq!(shop.db.text(last).await, r#"{"atsAfter":5}"#);
     assert_eq!(shop.db.count(told).await, before + 1, "one event, of what is left");
     // What a buyer releases goes there, too.
     let sandbox = shop.db.endpoint();

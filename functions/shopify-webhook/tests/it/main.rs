@@ -115,19 +115,12 @@ fn refund(order: i64, lines: &[(i64, i64, i64, &str)]) -> Value {
     json!({"id": 1, "order_id": order, "refund_line_items": refund_lines(lines), "note": "too small"})
 }
 
-async fn text(shop: &Shop, sql: &str) -> String {
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-        .fetch_one(&mut shop.db.owner().await)
-        .await
-        .unwrap()
-}
-
 /// `on_hand allocated` of each SKU, in order.
 async fn positions(shop: &Shop) -> String {
     let tenant = shop.tenant.id;
-    text(shop, &format!("select string_agg(concat_ws(' ', on_hand, allocated), ', ' order by sku_id) from sku_position where tenant_id = '{tenant}'")).await
+    shop.db.text(format!("select string_agg(concat_ws(' ', on_hand, allocated), ', ' order by sku_id) from sku_position where tenant_id = '{tenant}'")).await
 }
 
 async fn open_shortfalls(shop: &Shop) -> String {
-    text(shop, "select coalesce(string_agg(concat_ws(' ', cause, qty), ', '), '') from shortfall where settled_at is null").await
+    shop.db.text("select coalesce(string_agg(concat_ws(' ', cause, qty), ', '), '') from shortfall where settled_at is null").await
 }

@@ -14,10 +14,12 @@ async fn an_order_takes_stock_once_however_often_it_is_told() {
     shop.db.execute("delete from webhook_inbox").await;
     took(&webhook, "1", "orders/create", &body).await;
     assert_eq!(positions(&shop).await, "10 5, 10 1");
-    let ids =
-        text(&shop, "select string_agg(external_id, ' ' order by external_id) from channel_order_line").await;
+    let ids = shop
+        .db
+        .text("select string_agg(external_id, ' ' order by external_id) from channel_order_line")
+        .await;
     assert_eq!(ids, format!("{} {} {}", BIG + 2, BIG + 3, BIG + 4));
-    assert_eq!(text(&shop, "select external_id from channel_order").await, BIG.to_string());
+    assert_eq!(shop.db.text("select external_id from channel_order").await, BIG.to_string());
     // The next id is another order.
     took(&webhook, "3", "orders/create", &order(BIG - 1, &[(BIG + 1, 0, 1)])).await;
     assert_eq!(positions(&shop).await, "10 6, 10 1");
@@ -41,7 +43,7 @@ async fn what_ats_does_not_cover_is_a_shortfall_and_goes_with_the_order() {
     assert_eq!(open_shortfalls(&shop).await, "channel_order 6", "one open row per SKU and cause");
     let told = "select string_agg(payload::json ->> 'data', ' ' order by id) from outbox where event_type = 'inventory.shortfall'";
     assert_eq!(
-        text(&shop, told).await,
+        shop.db.text(told).await,
         r#"{"qty":2,"cause":"channel_order"} {"qty":6,"cause":"channel_order"}"#
     );
     took(&webhook, "3", "orders/cancelled", &order(2, &[(21, 0, 4)])).await;
@@ -184,7 +186,7 @@ async fn an_order_is_its_shops_and_a_shop_its_tenants() {
     assert_eq!(shop.db.count(&at).await, 1);
     let providers = "select string_agg(provider, ' ' order by provider) from webhook_inbox";
     assert_eq!(
-        text(&shop, providers).await,
+        shop.db.text(providers).await,
         "shopify:alder.myshopify.com shopify:birch.myshopify.com shopify:cedar.myshopify.com"
     );
     // A refund there, of a line with the same id, has no effect here.
@@ -200,7 +202,7 @@ async fn an_order_is_its_shops_and_a_shop_its_tenants() {
     let ledger =
         "select string_agg(distinct entry_type || ' ' || actor, ', ') from allocation_ledger where qty < 0";
     assert_eq!(
-        text(&shop, ledger).await,
+        shop.db.text(ledger).await,
         "cancel shopify:birch.myshopify.com/2, release shopify:birch.myshopify.com/r"
     );
     shop.db.assert_consistent().await;
@@ -223,7 +225,7 @@ async fn the_ledgers_say_what_was_done_and_an_unhandled_topic_does_nothing() {
         from (select actor, entry_type, qty as n, 1 as kind from allocation_ledger
               union all select actor, entry_type, on_hand_delta, 2 from stock_ledger where actor <> 'seed') l";
     assert_eq!(
-        text(&shop, ledgers).await,
+        shop.db.text(ledgers).await,
         "2 allocate 5, 3 release -1, 4 release -1, 4 write_off -1, 5 ship -3, 5 ship -3, 6 return 1"
     );
     // The newest body counts: a line that came later, and one that was raised.
@@ -256,11 +258,9 @@ async fn lines_without_a_sku_are_no_goods_and_unknown_ones_are_kept_beside_the_k
     lines.push(json!({"id": 16, "sku": " SKU-0001 ", "variant_id": 1, "quantity": 1}));
     took(&webhook, "2", "orders/create", &body).await;
     assert_eq!(positions(&shop).await, "6 5");
-    let kept = text(
-        &shop,
-        "select convert_from(body, 'UTF8') || ' ' || reason from inbox_exception where tenant_id is not null",
-    )
-    .await;
+    let kept =
+        "select convert_from(body, 'UTF8') || ' ' || reason from inbox_exception where tenant_id is not null";
+    let kept = shop.db.text(kept).await;
     assert_eq!(kept, format!("{body} no SKU of ours: (none, line 15), NO-SUCH"));
     shop.db.assert_consistent().await;
 }

@@ -5,7 +5,7 @@ use super::*;
 const TRACES: [&str; 4] = ["jo@buyer.test", "first_name", "Jo", "#1001"];
 
 async fn bodies(shop: &Shop) -> String {
-    text(shop, "select coalesce(string_agg(encode(body, 'escape') || coalesce(command::text, ''), ' ' order by event_id), '') from inbox_exception").await
+    shop.db.text("select coalesce(string_agg(encode(body, 'escape') || coalesce(command::text, ''), ' ' order by event_id), '') from inbox_exception").await
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn a_redacted_person_is_gone_and_the_order_can_still_be_retried() {
     assert_eq!(shop.db.count("inbox_exception where redacted_at is not null").await, 3);
     // At first no table of this tenant holds a name.
     let tables = "select string_agg(o::text || l::text, ' ') from channel_order o, channel_order_line l";
-    let kept = text(&shop, &format!("select coalesce(({tables}), '')")).await;
+    let kept = shop.db.text(format!("select coalesce(({tables}), '')")).await;
     assert!(!TRACES.iter().any(|trace| kept.contains(trace)), "{kept}");
 
     shop.db.execute("update sku set code = 'NEW-1'").await;
@@ -71,11 +71,11 @@ async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else()
         "orders_to_redact": [5]});
     took(&webhook, "r", "customers/redact", &redact).await;
     let gone = "select string_agg(event_id, ' ' order by event_id) from inbox_exception where redacted_at is not null";
-    assert_eq!(text(&shop, gone).await, "gid guest id mail phone");
+    assert_eq!(shop.db.text(gone).await, "gid guest id mail phone");
     for (id, body, redacted) in &bodies {
         let kept = format!("select convert_from(body, 'UTF8') from inbox_exception where event_id = '{id}'");
         assert_eq!(
-            text(&shop, &kept).await,
+            shop.db.text(&kept).await,
             if *redacted { String::new() } else { body.to_string() },
             "{id}"
         );
@@ -85,7 +85,7 @@ async fn whoever_is_redacted_is_found_however_they_are_written_and_nobody_else()
     assert_eq!(shop.db.count("inbox_exception where redacted_at is not null").await, 6);
     assert_eq!(shop.db.count("inbox_exception where redacted_at is null").await, 3);
     let guests =
-        text(&shop, "select convert_from(body, 'UTF8') from inbox_exception where event_id = 'guest'").await;
+        shop.db.text("select convert_from(body, 'UTF8') from inbox_exception where event_id = 'guest'").await;
     assert!(guests.contains("NEW-1") && !guests.contains("customer"), "{guests}");
 }
 
@@ -107,11 +107,11 @@ async fn no_answer_reason_or_event_holds_what_would_have_to_be_erased() {
     let everything = "select concat_ws(' ', (select string_agg(convert_from(response_body, 'UTF8'), ' ') from idempotency_key),
         (select string_agg(payload, ' ') from outbox), (select string_agg(reason, ' ') from inbox_exception),
         (select string_agg(event_id, ' ') from webhook_inbox), (select string_agg(actor, ' ') from allocation_ledger))";
-    let told = text(&shop, everything).await;
+    let told = shop.db.text(everything).await;
     assert!(told.contains("NEW-1") && !told.contains("buyer.test") && !told.contains("Jo"), "{told}");
     // A retry that read the body before it was erased does not bring it back.
     let (tenant, id) =
-        (shop.tenant.id, text(&shop, "select id::text from inbox_exception where event_id = '2'").await);
+        (shop.tenant.id, shop.db.text("select id::text from inbox_exception where event_id = '2'").await);
     took(&webhook, "4", "customers/redact", &json!({"shop_domain": DOMAIN, "customer": {"id": 77}})).await;
     let late = shared::webhooks::inbox::reread(
         &format!("shopify:{DOMAIN}"),
@@ -214,7 +214,7 @@ async fn a_privacy_request_counts_for_the_shop_that_its_signed_body_names() {
 
 /// `state` of each destination, by name.
 async fn states(shop: &Shop) -> String {
-    text(shop, "select string_agg(name || ' ' || state, ', ' order by name) from destination").await
+    shop.db.text("select string_agg(name || ' ' || state, ', ' order by name) from destination").await
 }
 
 #[tokio::test]
@@ -326,5 +326,5 @@ async fn a_body_with_too_much_in_it_is_read_itself() {
     )
     .await;
     let gone = "select string_agg(event_id, ' ' order by event_id) from inbox_exception where redacted_at is not null";
-    assert_eq!(text(&shop, gone).await, "by id large");
+    assert_eq!(shop.db.text(gone).await, "by id large");
 }

@@ -1,6 +1,7 @@
 //! Channel orders that ATS does not cover.
 
-use super::any_order::orders;
+use testing::orders_of_arrival;
+
 use super::*;
 
 /// Events of an order of one SKU, by its number: any order of arrival ends in the same state.
@@ -93,16 +94,16 @@ async fn state(shop: &Shop, sku: usize) -> String {
          from sku_position p left join shortfall s on s.sku_id = p.sku_id and s.settled_at is null
          where p.sku_id = '{sku}' group by p.sku_id, p.tenant_id"
     );
-    text(shop, &sql).await
+    shop.db.text(&sql).await
 }
 
 #[tokio::test]
 async fn every_order_of_arrival_ends_in_the_same_state_also_where_stock_is_short() {
-    let all: usize = STORIES.iter().map(|(_, story, _)| orders(story(0).len()).len()).sum();
+    let all: usize = STORIES.iter().map(|(_, story, _)| orders_of_arrival(story(0).len()).len()).sum();
     let (shop, webhook) = open(Seed { skus: all, on_hand: 4, orders: 0, ..Seed::default() }).await;
     let mut sku = 0;
     for (name, story, end) in STORIES {
-        for (index, arrival) in orders(story(0).len()).iter().enumerate() {
+        for (index, arrival) in orders_of_arrival(story(0).len()).iter().enumerate() {
             let events = story(sku);
             for (place, fact) in arrival.iter().enumerate() {
                 let (topic, event) = &events[*fact];
@@ -225,7 +226,7 @@ async fn what_an_order_owes_goes_with_it_and_not_what_another_one_owes() {
     assert_eq!(state(&shop, 0).await, "0 0, missing 0, unbooked 0");
     let rows =
         "select string_agg(concat_ws(' ', qty, owed_on_hand, note), ', ' order by opened_at) from shortfall";
-    assert_eq!(text(&shop, rows).await, "2 2 seen, 3 0 covered by now");
+    assert_eq!(shop.db.text(rows).await, "2 2 seen, 3 0 covered by now");
     shop.db.assert_consistent().await;
 }
 
@@ -261,7 +262,7 @@ async fn what_nobody_wants_any_more_is_not_missing() {
     took(&webhook, "3", "refunds/create", &refund(1, &[(91, 11, 5, "no_restock")])).await;
     took(&webhook, "4", "orders/create", &body).await;
     assert_eq!(state(&shop, 0).await, "10 0, missing 0, unbooked 0", "and are not written off later");
-    let note = text(&shop, "select concat_ws(' ', settled_by, note) from shortfall").await;
+    let note = shop.db.text("select concat_ws(' ', settled_by, note) from shortfall").await;
     assert_eq!(note, format!("shopify:{DOMAIN}/2 no longer wanted"));
     shop.db.assert_consistent().await;
 }

@@ -1,24 +1,8 @@
 //! Every order of arrival of one invoice's events ends in the same state.
 
-use super::*;
+use testing::orders_of_arrival;
 
-/// All orders of `0..n`.
-fn orders(n: usize) -> Vec<Vec<usize>> {
-    if n == 0 {
-        return vec![Vec::new()];
-    }
-    let shorter = orders(n - 1);
-    shorter
-        .iter()
-        .flat_map(|order| {
-            (0..n).map(move |at| {
-                let mut longer = order.clone();
-                longer.insert(at, n - 1);
-                longer
-            })
-        })
-        .collect()
-}
+use super::*;
 
 /// A paid, partly and then wholly refunded invoice with a failure and a dispute: five facts. With `named` the refunds name their
 /// invoice, so they need not wait for the payment.
@@ -54,7 +38,7 @@ fn story(tag: &str, invoice: Uuid, named: bool) -> Vec<Value> {
 #[tokio::test]
 async fn every_order_of_arrival_with_duplicates_ends_in_the_same_state() {
     let (shop, webhook) = open().await;
-    let all = orders(5);
+    let all = orders_of_arrival(5);
     assert_eq!(all.len(), 120);
     let both = all.iter().flat_map(|order| [(order, false), (order, true)]);
     for (index, (order, named)) in both.enumerate() {
@@ -69,7 +53,7 @@ async fn every_order_of_arrival_with_duplicates_ends_in_the_same_state() {
             renamed["id"] = json!(format!("{tag}_again_{place}"));
             assert_eq!(tell(&webhook, &renamed).await.status, 200);
         }
-        let state = text(&shop, format!(
+        let state = shop.db.text(format!(
             "select concat_ws(' ', i.status, i.paid_at is not null, i.disputed_at is not null,
                (select string_agg(kind || ':' || sum, ' ' order by kind)
                 from (select kind, sum(amount_minor) from payment_ledger l where l.invoice_id = i.id group by kind) l),
@@ -159,7 +143,7 @@ fn stories(tag: &str, invoice: Uuid) -> Vec<(Vec<Value>, &'static str)> {
 
 /// Up to 30 orders of `n` facts, always the same ones, the last as the first reversed.
 fn some_orders(n: usize) -> Vec<Vec<usize>> {
-    let all = orders(n);
+    let all = orders_of_arrival(n);
     let step = all.len().div_ceil(30);
     all.iter().step_by(step).cloned().chain([(0..n).collect(), (0..n).rev().collect()]).collect()
 }
@@ -180,17 +164,16 @@ async fn whatever_came_first_an_invoice_ends_as_its_facts_add_up() {
                 tell(&webhook, &renamed).await;
             }
             assert_eq!(state(&shop, invoice).await, end, "{order:?}");
-            let summed = text(
-                &shop,
-                format!(
+            let summed = shop
+                .db
+                .text(format!(
                     "select concat_ws(' ', coalesce(sum(amount_minor) filter (where kind = 'payment'), 0),
                    coalesce(sum(amount_minor) filter (where kind in ('refund', 'chargeback')), 0))
                  from payment_ledger where invoice_id = '{invoice}'"
-                ),
-            )
-            .await;
+                ))
+                .await;
             assert!(end.contains(&summed), "{order:?}: {summed} in the ledger, {end}");
-            let last = text(&shop, format!(
+            let last = shop.db.text(format!(
                 "select coalesce((select event_type from outbox where aggregate_id = '{invoice}' order by sequence desc limit 1), '')"
             )).await;
             let tells = match end.split(' ').next().unwrap() {
@@ -210,7 +193,7 @@ async fn whatever_came_first_an_invoice_ends_as_its_facts_add_up() {
 async fn a_void_at_any_moment_is_final_or_refused() {
     let (shop, webhook) = open().await;
     let (mut voided, mut refused) = (0, 0);
-    for (index, order) in orders(3).iter().enumerate() {
+    for (index, order) in orders_of_arrival(3).iter().enumerate() {
         let (tag, invoice) = (format!("v{index}"), invoice(&shop).await);
         for fact in order {
             match fact {
@@ -220,7 +203,7 @@ async fn a_void_at_any_moment_is_final_or_refused() {
                     let tenant = shop.tenant.id;
                     let call = json!({"tenantId": tenant, "invoiceId": invoice, "actor": "user:x", "reason": "typo"});
                     let done =
-                        text(&shop, format!("select (holdfast.void_invoice('{call}')).status::text")).await;
+                        shop.db.text(format!("select (holdfast.void_invoice('{call}')).status::text")).await;
                     if done == "200" { voided += 1 } else { refused += 1 }
                 }
             }

@@ -24,7 +24,7 @@ async fn a_payment_pays_its_invoice_once() {
     );
     assert_eq!(shop.db.count("payment_ledger").await, 1);
     assert_eq!(shop.db.count("invoice where paid_at is not null").await, 1);
-    let payload = text(&shop, "select payload from outbox where event_type = 'invoice.paid'".into()).await;
+    let payload = shop.db.text("select payload from outbox where event_type = 'invoice.paid'").await;
     let told: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!(told["data"], json!({"totalMinor": 5_000, "paidMinor": 5_000, "currency": "USD"}));
     assert_eq!((&told["aggregate"]["id"], &told["aggregate"]["type"]), (&json!(invoice), &json!("invoice")));
@@ -65,11 +65,10 @@ async fn what_does_not_fit_is_kept_whole_and_told() {
         let reply = tell(&webhook, event).await;
         assert_eq!((reply.status, reply.json()), (200, received()), "{event}");
         let id = event["id"].as_str().unwrap();
-        let body = text(
-            &shop,
-            format!("select convert_from(body, 'UTF8') from inbox_exception where event_id = '{id}'"),
-        )
-        .await;
+        let body = shop
+            .db
+            .text(format!("select convert_from(body, 'UTF8') from inbox_exception where event_id = '{id}'"))
+            .await;
         assert_eq!(body, event.to_string(), "kept whole");
         assert_eq!(tell(&webhook, event).await.json(), duplicate());
     }
@@ -126,16 +125,15 @@ async fn refunds_failures_and_disputes_are_recorded_and_part_of_them_changes_not
     assert_eq!(status(&shop, invoice).await, "refunded");
     tell(&webhook, &succeeded("evt_5", "pi_1", invoice, 5_000)).await;
     assert_eq!(status(&shop, invoice).await, "refunded", "told again, it changes nothing");
-    let lines = text(&shop, "select string_agg(kind || ' ' || reference || ' ' || amount_minor, ', ' order by id) from payment_ledger".into()).await;
+    let lines = shop.db.text("select string_agg(kind || ' ' || reference || ' ' || amount_minor, ', ' order by id) from payment_ledger").await;
     assert_eq!(
         lines,
         "failure ch_0 5000, payment pi_1 5000, refund ch_pi_1:1200 1200, dispute dp_1 5000, refund ch_pi_1:5000 3800"
     );
-    let events = text(
-        &shop,
-        "select string_agg(event_type, ' ' order by id) from outbox where aggregate_type = 'invoice'".into(),
-    )
-    .await;
+    let events = shop
+        .db
+        .text("select string_agg(event_type, ' ' order by id) from outbox where aggregate_type = 'invoice'")
+        .await;
     assert_eq!(events, "invoice.paid invoice.refunded");
     shop.db.assert_consistent().await;
 }

@@ -8,11 +8,9 @@ fn named(invoice: Uuid, mut event: Value) -> Value {
 }
 
 async fn reason(shop: &Shop, event: &str) -> String {
-    text(
-        shop,
-        format!("select coalesce((select reason from inbox_exception where event_id = '{event}'), '')"),
-    )
-    .await
+    shop.db
+        .text(format!("select coalesce((select reason from inbox_exception where event_id = '{event}'), '')"))
+        .await
 }
 
 #[tokio::test]
@@ -86,7 +84,7 @@ async fn refunds_by_id_decide_where_they_reach_the_running_total_of_their_charge
         assert_eq!(state(&shop, invoice).await, format!("{is} 5000 {returned}"), "{event}");
     }
     let summed = "select sum(amount_minor)::text from payment_ledger where kind = 'refund'";
-    assert_eq!(text(&shop, summed.into()).await, "5000");
+    assert_eq!(shop.db.text(summed).await, "5000");
     assert_eq!(shop.db.count("inbox_exception").await, 0);
 }
 
@@ -111,12 +109,12 @@ async fn a_dispute_is_shown_while_it_is_open_and_takes_the_money_when_it_is_lost
     }
     let lines = "select string_agg(concat_ws(' ', kind, reference, amount_minor), ', ' order by id) from payment_ledger";
     assert_eq!(
-        text(&shop, lines.into()).await,
+        shop.db.text(lines).await,
         "payment pi_1 5000, dispute dp_pi_1 5000, chargeback dp_pi_1 5000, chargeback dp_pi_1 -5000"
     );
     let events =
         "select string_agg(event_type, ' ' order by id) from outbox where aggregate_type = 'invoice'";
-    assert_eq!(text(&shop, events.into()).await, "invoice.paid invoice.refunded invoice.paid");
+    assert_eq!(shop.db.text(events).await, "invoice.paid invoice.refunded invoice.paid");
     assert_eq!(shop.db.count("inbox_exception where reason like 'the payment is disputed%'").await, 2);
 }
 

@@ -102,9 +102,7 @@ fn disputed(id: &str, topic: &str, intent: &str, status: &str) -> Value {
 
 /// Status, received, returned, and whether it is disputed.
 async fn state(shop: &Shop, invoice: Uuid) -> String {
-    text(
-        shop,
-        format!(
+    shop.db.text(format!(
             "select concat_ws(' ', status, paid_minor, refunded_minor, case when disputed_at is not null then 'disputed' end)
              from invoice where id = '{invoice}'"
         ),
@@ -151,10 +149,6 @@ async fn invoice_in(shop: &Shop, currency: &str, total: i64) -> Uuid {
     id
 }
 
-async fn text(shop: &Shop, sql: String) -> String {
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut shop.db.owner().await).await.unwrap()
-}
-
 async fn status(shop: &Shop, invoice: Uuid) -> String {
-    text(shop, format!("select status from invoice where id = '{invoice}'")).await
+    shop.db.text(format!("select status from invoice where id = '{invoice}'")).await
 }

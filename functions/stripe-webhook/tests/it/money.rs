@@ -5,12 +5,8 @@ use testing::Seed;
 use super::*;
 
 async fn reasons(shop: &Shop) -> String {
-    text(
-        shop,
-        "select coalesce(string_agg(event_id || ': ' || reason, '; ' order by event_id), '') from inbox_exception"
-            .into(),
-    )
-    .await
+    let told = "select coalesce(string_agg(event_id || ': ' || reason, '; ' order by event_id), '') from inbox_exception";
+    shop.db.text(told).await
 }
 
 #[tokio::test]
@@ -66,14 +62,14 @@ async fn a_refund_that_names_its_invoice_need_not_wait_for_the_payment() {
     tell(&webhook, &succeeded("evt_2", "pi_1", invoice, 5_000)).await;
     assert_eq!(state(&shop, invoice).await, "refunded 5000 5000");
     let lines = "select string_agg(concat_ws(' ', kind, amount_minor, currency), ', ' order by id) from payment_ledger";
-    assert_eq!(text(&shop, lines.into()).await, "payment 5000 USD, refund 5000 USD");
+    assert_eq!(shop.db.text(lines).await, "payment 5000 USD, refund 5000 USD");
     assert_eq!(shop.db.count("invoice where paid_at is not null").await, 1);
     let events = "select string_agg(event_type, ' ' order by id) from outbox";
-    assert_eq!(text(&shop, events.into()).await, "invoice.paid invoice.refunded");
+    assert_eq!(shop.db.text(events).await, "invoice.paid invoice.refunded");
     // Under another id the payment is no news.
     tell(&webhook, &succeeded("evt_3", "pi_1", invoice, 5_000)).await;
-    assert_eq!(text(&shop, events.into()).await, "invoice.paid invoice.refunded");
-    let payload = text(&shop, "select payload from outbox where event_type = 'invoice.paid'".into()).await;
+    assert_eq!(shop.db.text(events).await, "invoice.paid invoice.refunded");
+    let payload = shop.db.text("select payload from outbox where event_type = 'invoice.paid'").await;
     let told: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!(told["data"], json!({"totalMinor": 5_000, "paidMinor": 5_000, "currency": "USD"}));
     assert_eq!(told["aggregate"]["sequence"], json!(1));
@@ -185,7 +181,7 @@ async fn whose_an_event_is_can_be_told_by_its_payment_and_nobody_elses_is_woken(
     tell(&webhook, &refunded("evt_2", "pi_2", 5_000, 5_000)).await;
     let waiting = "select string_agg(concat_ws(' ', event_id, reason, waits_for), '; ' order by event_id) from inbox_exception where tenant_id is null";
     assert_eq!(
-        text(&shop, waiting.into()).await,
+        shop.db.text(waiting).await,
         "evt_1 no invoice of ours is meant; evt_2 no invoice of ours is meant payment_intent:pi_2"
     );
     tell(&webhook, &succeeded("evt_3", "pi_1", first, 5_000)).await;

@@ -1,30 +1,14 @@
 //! Every order of arrival of one ASN's events ends in the same state.
 
-use super::*;
+use testing::orders_of_arrival;
 
-/// All orders of `0..n`.
-fn orders(n: usize) -> Vec<Vec<usize>> {
-    if n == 0 {
-        return vec![Vec::new()];
-    }
-    let shorter = orders(n - 1);
-    shorter
-        .iter()
-        .flat_map(|order| {
-            (0..n).map(move |at| {
-                let mut longer = order.clone();
-                longer.insert(at, n - 1);
-                longer
-            })
-        })
-        .collect()
-}
+use super::*;
 
 #[tokio::test]
 async fn every_order_of_arrival_with_duplicates_ends_in_the_same_state() {
     let (shop, webhook) = open(Seed { skus: 2, on_hand: 0, ..Seed::default() }).await;
     for (story, end) in [("closed", [8, 1]), ("cancelled", [8, 1])] {
-        for (index, order) in orders(4).iter().enumerate() {
+        for (index, order) in orders_of_arrival(4).iter().enumerate() {
             let asn = format!("{story}{index}");
             let of = |receipt: &str| format!("{asn}-{receipt}");
             let before = positions(&shop).await;

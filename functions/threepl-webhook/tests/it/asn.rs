@@ -19,7 +19,7 @@ async fn an_asn_raises_on_order_and_receipts_move_it_on_hand() {
     assert_eq!(positions(&shop).await, "20 0 0, 7 0 0", "what is closed brings nothing more");
     took(&webhook, "7", &arrived("A", "R4", &[("1", 1, 3)], false)).await;
     assert_eq!(positions(&shop).await, "20 0 0, 10 0 0", "and if it does, it is there");
-    let ledger = text(&shop, "select string_agg(distinct actor, ' ' order by actor) from stock_ledger where entry_type like 'asn.%'").await;
+    let ledger = shop.db.text("select string_agg(distinct actor, ' ' order by actor) from stock_ledger where entry_type like 'asn.%'").await;
     assert_eq!(ledger, "3pl:north-3pl/1 3pl:north-3pl/3 3pl:north-3pl/5 3pl:north-3pl/6 3pl:north-3pl/7");
     // Receipts within the announced quantity do not change the ATS, so there is no event.
     assert_eq!(shop.db.count("outbox where event_type = 'sku.ats_changed'").await, 2 + 1 + 1 + 1);
@@ -77,7 +77,7 @@ async fn what_is_promised_and_will_not_come_is_a_shortfall() {
     assert_eq!(positions(&shop).await, "0 9 9");
     assert_eq!(open_shortfalls(&shop).await, "asn.cancelled 9", "one open row per SKU and cause");
     assert_eq!(shop.db.count("shortfall where owed_on_order = 9 and owed_on_hand = 0").await, 1);
-    let told = text(&shop, "select string_agg(payload::json -> 'data' ->> 'qty', ' ' order by id) from outbox where event_type = 'inventory.shortfall'").await;
+    let told = shop.db.text("select string_agg(payload::json -> 'data' ->> 'qty', ' ' order by id) from outbox where event_type = 'inventory.shortfall'").await;
     assert_eq!(told, "6 9");
     took(&webhook, "5", &cancelled("B")).await;
     took(&webhook, "6", &cancelled("A")).await;
@@ -93,9 +93,10 @@ async fn an_unknown_sku_is_kept_and_the_known_ones_beside_it_count() {
     took(&webhook, "1", &event).await;
     assert_eq!(positions(&shop).await, "6 3 0");
     assert_eq!(shop.db.count("asn where external_id = '9007199254740993'").await, 1);
-    let kept =
-        text(&shop, "select convert_from(body, 'UTF8') || reason from inbox_exception where event_id = '1'")
-            .await;
+    let kept = shop
+        .db
+        .text("select convert_from(body, 'UTF8') || reason from inbox_exception where event_id = '1'")
+        .await;
     assert_eq!(kept, format!("{event}no SKU of ours: NO-SUCH"));
     // The same line with another quantity moves nothing again, and a person must see it.
     took(&webhook, "2", &json!({"type": "asn.created", "asnId": "9007199254740993", "lines": [{"lineId": "1", "sku": "SKU-0001", "qty": 9}]})).await;
@@ -146,7 +147,7 @@ async fn a_list_where_an_object_belongs_is_kept_whole_and_books_nothing() {
     assert_eq!(positions(&shop).await, "6 0 0");
     let kept = "select string_agg(concat_ws(' ', convert_from(body, 'UTF8'), reason), '; ' order by event_id) from inbox_exception";
     assert_eq!(
-        text(&shop, kept).await,
+        shop.db.text(kept).await,
         format!(r#"{line} lines[1] is not an object; ["asn.created"] the body is not an object"#)
     );
 }
@@ -159,7 +160,7 @@ async fn a_person_retries_what_can_be_done_and_has_seen_what_cannot() {
     let mut otherwise = announced("A", &[("1", 0, 9), ("2", 5, 4)]);
     took(&webhook, "2", &otherwise).await;
     let reason = "select reason from inbox_exception where event_id = '2'";
-    assert_eq!(text(&shop, reason).await, "no SKU of ours: SKU-0006; told before, and differently: line 1");
+    assert_eq!(shop.db.text(reason).await, "no SKU of ours: SKU-0006; told before, and differently: line 1");
     assert_eq!(retry(&shop, "2").await, "open: no SKU of ours: SKU-0006");
     shop.db.execute("update sku set code = 'SKU-0006' where code = 'SKU-0002'").await;
     assert_eq!(retry(&shop, "2").await, "user:x: no SKU of ours: SKU-0006");
@@ -179,10 +180,10 @@ async fn a_person_retries_what_can_be_done_and_has_seen_what_cannot() {
     took(&webhook, "6", &announced("B", &[("1", 5, 4)])).await;
     assert_eq!(positions(&shop).await, "6 10 0, 10 4 0");
     let states = "select string_agg(concat_ws(' ', event_id, attempts, resolved_by, waits_for), ', ' order by event_id) from inbox_exception where event_id in ('4', '5')";
-    assert_eq!(text(&shop, states).await, "4 3 3pl:north-3pl/6, 5 2");
+    assert_eq!(shop.db.text(states).await, "4 3 3pl:north-3pl/6, 5 2");
     assert_eq!(shop.db.count("inbox_exception where event_id = '5' and resolved_at is null").await, 1);
     assert_eq!(
-        text(&shop, "select reason from inbox_exception where event_id = '5'").await,
+        shop.db.text("select reason from inbox_exception where event_id = '5'").await,
         "told before, and differently: line 1"
     );
     assert_eq!(shop.db.count("asn where external_id = 'B' and closed_at is not null").await, 1);

@@ -28,7 +28,7 @@ async fn a_count_is_adjusted_by_its_lines_once_per_account() {
         "select string_agg(concat_ws(' ', entry_type, on_hand_delta, actor), ', ' order by on_hand_delta)
         from stock_ledger where entry_type <> 'opening'";
     assert_eq!(
-        text(&shop, ledger).await,
+        shop.db.text(ledger).await,
         "inventory.adjusted -2 3pl:north-3pl/1, inventory.adjusted 3 3pl:north-3pl/1"
     );
     // A reason of a line says more than that of the whole; one that is no text is no fault of the line.
@@ -38,7 +38,7 @@ async fn a_count_is_adjusted_by_its_lines_once_per_account() {
     took(&webhook, "3", &told).await;
     let reasons =
         "select string_agg(concat_ws(' ', line_id, reason), ', ' order by line_id) from threepl_line";
-    assert_eq!(text(&shop, reasons).await, "a1 damaged, a2 damaged, a3 found behind a pallet, a4 recount");
+    assert_eq!(shop.db.text(reasons).await, "a1 damaged, a2 damaged, a3 found behind a pallet, a4 recount");
     took(&webhook, "4", &adjusted(&"é".repeat(300), &[("a5", 0, 1)])).await;
     assert_eq!(positions(&shop).await, "7 0 0, 9 0 0");
     assert_eq!(shop.db.count("inbox_exception").await, 0);
@@ -65,16 +65,16 @@ async fn returned_goods_are_on_hand_again_and_the_bill_stays() {
     took(&webhook, "1", &shipped(&shop, 0, "S1", &[("1", 0, 6)])).await;
     let before = "select concat_ws(' ', o.status, l.qty, l.qty_allocated, l.qty_shipped, l.qty_invoiced)
         from order_line l join wholesale_order o on o.id = l.order_id where l.qty_shipped > 0";
-    let line = text(&shop, before).await;
+    let line = shop.db.text(before).await;
     for id in ["2", "3"] {
         took(&webhook, id, &returned(&shop, 0, "R1", &[("1", 0, 2)])).await;
     }
-    assert_eq!((positions(&shop).await, text(&shop, before).await), ("6 0 0".into(), line));
+    assert_eq!((positions(&shop).await, shop.db.text(before).await), ("6 0 0".into(), line));
     took(&webhook, "4", &returned(&shop, 0, "R2", &[("1", 0, 1)])).await;
     assert_eq!(positions(&shop).await, "7 0 0", "another return has lines of its own");
     let told =
         "select string_agg(details ->> 'lines', ' ' order by id) from order_change where action = 'returned'";
-    let told = text(&shop, told).await;
+    let told = shop.db.text(told).await;
     assert!(told.contains(r#""qty": 2"#) && told.contains(r#""qty": 1"#), "{told}");
     shop.db.assert_consistent().await;
 
@@ -83,7 +83,7 @@ async fn returned_goods_are_on_hand_again_and_the_bill_stays() {
     took(&webhook, "5", &returned(&shop, 1, "R3", &[("1", 0, 1)])).await;
     assert_eq!(positions(&shop).await, "8 0 0");
     let reason = "select reason from inbox_exception where event_id = '5'";
-    assert_eq!(text(&shop, reason).await, "returned, and not on this order: SKU-0001");
+    assert_eq!(shop.db.text(reason).await, "returned, and not on this order: SKU-0001");
     let nowhere =
         json!({"type": "order.returned", "orderId": uuid::Uuid::new_v4(), "lines": lines(&[("1", 0, 1)])});
     took(&webhook, "6", &nowhere).await;
@@ -111,7 +111,7 @@ async fn a_correction_takes_back_what_its_receipt_brought() {
     took(&webhook, "7", &arrived("B", "R9c", &[("1", 0, -2)], false)).await;
     took(&webhook, "8", &arrived("B", "R9", &[("1", 0, 5)], false)).await;
     assert_eq!(
-        text(&shop, "select concat_ws(' ', on_hand - (select sum(owed_on_hand) from shortfall), on_order) from sku_position").await,
+        shop.db.text("select concat_ws(' ', on_hand - (select sum(owed_on_hand) from shortfall), on_order) from sku_position").await,
         "10 2"
     );
     shop.db.assert_consistent().await;
@@ -127,7 +127,7 @@ async fn what_nobody_knows_how_to_book_reaches_a_person() {
         "select string_agg(concat_ws(' ', topic, reason), ', ' order by event_id) from inbox_exception";
     let why = "an event of this type is not handled";
     assert_eq!(
-        text(&shop, kept).await,
+        shop.db.text(kept).await,
         format!("inventory.counted {why}, asn.updated {why},  {why}, ASN.CREATED {why}")
     );
     assert_eq!(shop.db.count("outbox where event_type = 'inbox.exception'").await, 4);
@@ -280,7 +280,7 @@ fn facts_in_any_order_each_twice_end_in_the_state_that_the_rules_say() {
                     from sku_position p cross join lateral (
                       select coalesce(sum(s.owed_on_hand), 0) as on_hand, coalesce(sum(s.owed_on_order), 0) as on_order
                       from shortfall s where s.sku_id = p.sku_id) o";
-                assert_eq!(text(&shop, net).await, ends.join(", "), "{history:?}");
+                assert_eq!(shop.db.text(net).await, ends.join(", "), "{history:?}");
                 let for_sale = "sku_position p join shortfall s on s.sku_id = p.sku_id
                     where s.owed_on_hand + s.owed_on_order > 0 and p.on_hand + p.on_order > p.allocated";
                 assert_eq!(shop.db.count(for_sale).await, 0, "missing units are for sale: {history:?}");

@@ -112,17 +112,10 @@ fn shipped(shop: &Shop, order: usize, shipment: &str, of: &[(&str, usize, i64)])
     json!({"type": "order.shipped", "orderId": shop.tenant.orders[order], "shipmentId": shipment, "lines": lines(of)})
 }
 
-async fn text(shop: &Shop, sql: &str) -> String {
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-        .fetch_one(&mut shop.db.owner().await)
-        .await
-        .unwrap()
-}
-
 /// `on_hand on_order allocated` of each SKU, in order.
 async fn positions(shop: &Shop) -> String {
     let tenant = shop.tenant.id;
-    text(shop, &format!("select string_agg(concat_ws(' ', on_hand, on_order, allocated), ', ' order by sku_id) from sku_position where tenant_id = '{tenant}'")).await
+    shop.db.text(format!("select string_agg(concat_ws(' ', on_hand, on_order, allocated), ', ' order by sku_id) from sku_position where tenant_id = '{tenant}'")).await
 }
 
 /// Promises units to an order, with ledger lines.
@@ -136,7 +129,7 @@ async fn promise(shop: &Shop, order: usize, sku: usize, qty: i64) {
 }
 
 async fn open_shortfalls(shop: &Shop) -> String {
-    text(shop, "select coalesce(string_agg(concat_ws(' ', cause, qty), ', ' order by cause), '') from shortfall where settled_at is null").await
+    shop.db.text("select coalesce(string_agg(concat_ws(' ', cause, qty), ', ' order by cause), '') from shortfall where settled_at is null").await
 }
 
 /// Retries a kept event as a person does: the status, and when it was resolved.
@@ -158,5 +151,5 @@ async fn retry(shop: &Shop, event_id: &str) -> String {
     let state =
         "select concat_ws(': ', case when resolved_at is null then 'open' else resolved_by end, reason)
         from inbox_exception where event_id =";
-    text(shop, &format!("{state} '{event_id}'")).await
+    shop.db.text(format!("{state} '{event_id}'")).await
 }

@@ -57,8 +57,7 @@ async fn crossing_asns_of_the_same_skus_never_deadlock() {
         let replies = join_all(all.map(|((sandbox, id), event)| tell(sandbox, id, event))).await;
         assert!(replies.iter().all(|reply| reply.json() == received()), "{replies:?}");
     }
-    let deadlocks = "pg_stat_database where datname = current_database() and deadlocks > 0";
-    assert_eq!(shop.db.count(deadlocks).await, 0);
+    shop.db.assert_no_deadlock().await;
     assert!(positions(&shop).await.starts_with("0 80 0"));
     shop.db.assert_consistent().await;
 }

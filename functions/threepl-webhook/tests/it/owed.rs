@@ -10,14 +10,14 @@ async fn release(shop: &Shop, order: usize, sku: usize, qty: i64) -> Value {
          create table released as select * from holdfast.give_back('{tenant}', '{order}', '[{line}]', 'user:ben'); commit"
     );
     shop.db.execute(sql).await;
-    let content = text(shop, "select content from released").await;
+    let content = shop.db.text("select content from released").await;
     shop.db.execute("drop table released").await;
     serde_json::from_str(&content).unwrap()
 }
 
 /// `qty owed settled_by note` of every row, oldest first.
 async fn rows(shop: &Shop) -> String {
-    text(shop, "select coalesce(string_agg(concat_ws(' ', qty, owed_on_hand + owed_on_order, settled_by, note), ', ' order by opened_at), '') from shortfall").await
+    shop.db.text("select coalesce(string_agg(concat_ws(' ', qty, owed_on_hand + owed_on_order, settled_by, note), ', ' order by opened_at), '') from shortfall").await
 }
 
 #[tokio::test]
@@ -37,9 +37,9 @@ async fn released_units_that_are_not_there_are_not_for_sale() {
         ("2 0 0".into(), "1 0 user:ben covered by now".into())
     );
     let booked = "select string_agg(on_hand_delta::text, ' ' order by created_at) from stock_ledger where entry_type = 'shortfall'";
-    assert_eq!(text(&shop, booked).await, "-3 -1");
+    assert_eq!(shop.db.text(booked).await, "-3 -1");
     let told = "select string_agg(payload::json -> 'data' ->> 'atsAfter', ' ' order by id) from outbox where event_type = 'sku.ats_changed'";
-    assert_eq!(text(&shop, told).await, "4 0 3 0 3 2");
+    assert_eq!(shop.db.text(told).await, "4 0 3 0 3 2");
     shop.db.assert_consistent().await;
 }
 

@@ -10,7 +10,7 @@ async fn a_shipment_lowers_on_hand_and_allocated_and_ends_the_order_when_all_is_
     took(&webhook, "1", &shipped(&shop, 0, "S1", &[("1", 0, 6), ("2", 1, 2)])).await;
     assert_eq!(positions(&shop).await, "4 0 0, 8 0 4");
     let lines = "select string_agg(concat_ws(' ', qty_allocated, qty_shipped), ', ' order by order_id, sku_id) from order_line where qty_shipped > 0";
-    assert_eq!(text(&shop, lines).await, "0 6, 4 2");
+    assert_eq!(shop.db.text(lines).await, "0 6, 4 2");
     took(&webhook, "2", &shipped(&shop, 0, "S1", &[("1", 0, 6), ("2", 1, 2)])).await;
     assert_eq!(positions(&shop).await, "4 0 0, 8 0 4", "told again under another id");
     assert_eq!(shop.db.count("wholesale_order where status = 'shipped'").await, 0);
@@ -24,7 +24,7 @@ async fn a_shipment_lowers_on_hand_and_allocated_and_ends_the_order_when_all_is_
         1
     );
     let data =
-        text(&shop, "select payload::json ->> 'data' from outbox where event_type = 'order.shipped'").await;
+        shop.db.text("select payload::json ->> 'data' from outbox where event_type = 'order.shipped'").await;
     assert_eq!(data, r#"{"version":1,"changed":["status"]}"#);
     assert_eq!(shop.db.count("shortfall").await + shop.db.count("inbox_exception").await, 0);
     assert_eq!(shop.db.count("allocation_ledger where entry_type = 'ship' and qty < 0").await, 3);
