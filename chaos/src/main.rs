@@ -218,6 +218,12 @@ async fn run(workspace: &Workspace, args: &Args, cluster: &Arc<Cluster>) -> Resu
 
     let intents = load.intents();
     let mut owner = PgConnection::connect(&owner_url).await?;
+    let (runs, booked): (i64, i64) = sqlx::query_as(
+        "select count(*) filter (where state = 'done'), coalesce(sum(booked), 0)::bigint from reconcile_run",
+    )
+    .fetch_one(&mut owner)
+    .await?;
+    println!("{runs} reconciliations were done, and booked {booked} differences");
     let mut checks = checks::all(&mut owner, &world, &partner, &intents).await?;
     checks.push(checks::left_behind(&mut owner).await?);
     owner.close().await?;

@@ -159,6 +159,24 @@ impl Nemesis {
         }
     }
 
+    /// The warehouse counts what the books say, now and then some units more or less. Where the server is down it counts nothing.
+    async fn count_stock(&self, rng: &mut StdRng) {
+        let Ok(mut conn) = PgConnection::connect(&self.owner_url).await else { return };
+        let books: Result<Vec<(String, i64)>, _> = sqlx::query_as(
+            "select s.code, p.on_hand from sku s join sku_position p on p.tenant_id = s.tenant_id and p.sku_id = s.id
+             where s.code like 'CHAOS-%' order by s.code",
+        )
+        .fetch_all(&mut conn)
+        .await;
+        let Ok(mut counted) = books else { return };
+        for (_, units) in &mut counted {
+            if rng.random_bool(0.3) {
+                *units = (*units + rng.random_range(-4..=4)).max(0);
+            }
+        }
+        self.partner.counts(counted);
+    }
+
     /// Invokes the relay side by side and over each other, and the other jobs now and then.
     pub async fn run_jobs(self: Arc<Self>) {
         let mut rng = self.rng(6);
@@ -166,7 +184,10 @@ impl Nemesis {
             self.pause(&mut rng, 100..1_200).await;
             let (function, payload) = match rng.random_range(0..20) {
                 0 if self.fleet.has("reaper") => ("reaper", event::scheduled("reaper")),
-                1 if self.fleet.has("reconcile") => ("reconcile", event::scheduled("reconcile")),
+                1 if self.fleet.has("reconcile") => {
+                    self.count_stock(&mut rng).await;
+                    ("reconcile", event::scheduled("reconcile"))
+                }
                 n => ("relay", json!({"watchSeconds": n % 4})),
             };
             let this = self.clone();

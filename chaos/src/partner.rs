@@ -1,4 +1,5 @@
-//! Everybody whom the relay calls: a webhook receiver and a Shopify shop, both of which misbehave as they are told.
+//! Everybody who is called: a webhook receiver, a Shopify shop, and a warehouse that reports its stock. All of them misbehave as they
+//! are told.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -48,6 +49,8 @@ struct Memory {
     mood: Option<Mood>,
     deliveries: Vec<Delivery>,
     levels: HashMap<String, i64>,
+    /// Lines of the warehouse's report.
+    counts: Vec<Value>,
     requests: u64,
 }
 
@@ -76,6 +79,7 @@ impl Partner {
         let router = Router::new()
             .route("/webhooks/{destination}", post(event))
             .route("/shopify/admin/api/{version}/graphql.json", post(shop))
+            .route("/3pl/inventory", get(stock))
             .with_state(memory.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -88,6 +92,13 @@ impl Partner {
     /// From now on.
     pub fn behave(&self, mood: Mood) {
         locked(&self.memory).mood = Some(mood);
+    }
+
+    /// What the warehouse reports from now on: codes and units, counted now.
+    pub fn counts(&self, counted: Vec<(String, i64)>) {
+        let as_of = jiff::Timestamp::now();
+        let line = |(sku, units)| json!({"sku": sku, "onHand": units, "asOf": as_of});
+        locked(&self.memory).counts = counted.into_iter().map(line).collect();
     }
 
     /// All that arrived, oldest first.
@@ -144,6 +155,14 @@ async fn event(
             StatusCode::OK.into_response()
         }
         Err(answer) => answer,
+    }
+}
+
+async fn stock(State(memory): State<Arc<Mutex<Memory>>>) -> Response {
+    let report = json!({"items": locked(&memory).counts, "next": null});
+    match mood(&memory).await {
+        Ok(()) => axum::Json(report).into_response(),
+        Err(refused) => refused,
     }
 }
 

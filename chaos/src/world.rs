@@ -181,7 +181,9 @@ impl World {
             .execute(&mut *conn)
             .await?;
         master_data::add_shop(conn, tenant, &self.shop_domain).await?;
-        master_data::add_threepl_account(conn, tenant, &self.threepl_account, &self.threepl_secret).await
+        master_data::add_threepl_account(conn, tenant, &self.threepl_account, &self.threepl_secret).await?;
+        let warehouse = format!("{partner_url}/3pl");
+        master_data::set_threepl_inventory(conn, tenant, &self.threepl_account, &warehouse, "wms_chaos").await
     }
 
     /// What the functions need to know.
@@ -203,6 +205,9 @@ impl World {
             ("DESTINATION_ALLOW", "127.0.0.1,localhost"),
             // Without credentials and endpoints there is neither mail nor a helper.
             ("RELAY_MAX_HELPERS", "0"),
+            // No person is there to decide about a difference.
+            ("RECONCILE_SKU_FLOOR", "1000000"),
+            ("RECONCILE_RUN_FLOOR", "1000000"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
