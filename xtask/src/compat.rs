@@ -1,7 +1,7 @@
 //! `cargo xtask compat`: the release before on this release's SQL, as it runs during a canary and after a rollback.
 //!
 //! Checks the older commit out beside this one, migrates its tests' database with this release's migrations, and runs the old
-//! functions' own tests on it.
+//! tests of the functions and of their stories on it.
 
 use std::path::{Path, PathBuf};
 
@@ -96,18 +96,19 @@ async fn on_server(cluster: &Cluster, workspace: &Workspace, old: &Path, filter:
             .env("CARGO_TARGET_DIR", &target);
         cargo
     };
+    // All packages, since with some selected cargo would compile them with other features.
+    let mut tests = workspace.beside(old.to_owned()).database_tests()?;
+    // The tests of migrating: an older release refuses to migrate a newer database.
+    tests.remove("migrate");
+    let tests: Vec<&str> = tests.iter().flat_map(|name| ["--test", name]).collect();
     // Any test with a database makes the template, with the old migrations.
-    let first = ["--quiet", "--package", "release", "--test", "it", "give_back"];
+    let first = [&["--workspace", "--quiet"], tests.as_slice(), &["--", "give_back"]].concat();
     if !Group::spawn(&mut cargo(&first))?.wait().await?.success() {
         bail!("the older code's tests do not run (see above)");
     }
     migrate_templates(port).await?;
-    let functions: Vec<String> = old_functions(old)?;
-    let mut args = vec!["--no-fail-fast"];
-    for name in &functions {
-        args.extend(["--package", name]);
-    }
-    args.extend(["--tests", "--"]);
+    let mut args =
+        [&["--workspace", "--no-fail-fast"], tests.as_slice(), &["--", "--skip", "migrations::"]].concat();
     args.extend(filter.iter().map(String::as_str));
     if Group::spawn(&mut cargo(&args))?.wait().await?.success() {
         println!("✓ the older functions pass their tests on this release's SQL");
@@ -136,12 +137,4 @@ async fn migrate_templates(port: u16) -> Result<()> {
     server.close().await?;
     step.done();
     Ok(())
-}
-
-fn old_functions(old: &Path) -> Result<Vec<String>> {
-    let folders = std::fs::read_dir(old.join("functions"))?;
-    let mut names: Vec<String> =
-        folders.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    Ok(names)
 }

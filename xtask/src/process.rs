@@ -1,7 +1,7 @@
 //! Programs that the commands start, each in its own process group: Ctrl-C reaches only this program, which then ends the
 //! others in its own order.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,12 @@ use tokio::signal::unix::{SignalKind, signal};
 const END_WITHIN: Duration = Duration::from_secs(5);
 const END_CHECK_EVERY: Duration = Duration::from_millis(50);
 const OUTPUT_LINES: usize = 15;
+
+/// This program's file. Where it was compiled anew while it runs, the new one: Linux calls the old one `… (deleted)`.
+pub fn own_program() -> Result<PathBuf> {
+    let path = std::env::current_exe().context("where is this program?")?;
+    Ok(path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map_or(path.clone(), PathBuf::from))
+}
 
 /// Reports Ctrl-C, SIGTERM or a closed terminal.
 pub struct Stop(tokio::sync::watch::Receiver<bool>);

@@ -54,6 +54,11 @@ impl Workspace {
         self.state.join(name)
     }
 
+    /// Another checkout, whose generated files are in this one's `.local/`.
+    pub fn beside(&self, root: PathBuf) -> Self {
+        Self { root, state: self.state.clone() }
+    }
+
     /// The names of the integration test targets (`tests/<name>.rs` or `tests/<name>/main.rs`) in which functions talk to
     /// the database: those of the functions' crates and of `stories`.
     pub fn database_tests(&self) -> Result<BTreeSet<String>> {

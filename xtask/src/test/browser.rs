@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use tokio::process::Command;
 
 use xtask::ports::any_free;
-use xtask::process::{self, Group, Step};
+use xtask::process::{self, Group, Step, own_program};
 use xtask::python::Venv;
 use xtask::workspace::{STATE_VARIABLE, Workspace, remove};
 
@@ -61,7 +61,7 @@ pub async fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         .env(STATE_VARIABLE, &state)
         .env("HOLDFAST_BROWSER", browser)
         .env("HOLDFAST_ISSUER_PORT", issuer.to_string())
-        .env("HOLDFAST_XTASK", std::env::current_exe()?)
+        .env("HOLDFAST_XTASK", own_program()?)
         .env("HOLDFAST_SCREENS", workspace.local("screens"));
     let ran = counted(workspace, WHAT, &mut python, report).await;
     stack.end().await?;
@@ -137,7 +137,7 @@ impl Stack {
         let step = Step::begin("starting the stack for the browser");
         let log = state.join("dev.log");
         let out = std::fs::File::create(&log)?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(own_program()?);
         command
             .args(["dev", "--no-schedule", "--port", &any_free()?.to_string()])
             .env(STATE_VARIABLE, state)

@@ -64,14 +64,16 @@ async fn a_deadline_in_mid_run_leads_to_a_continuation_until_the_end() {
         .env("SCHEDULER_ROLE_ARN", "arn:aws:iam::123456789012:role/scheduler");
     let sandbox = Sandbox::start(&function).await.unwrap();
     let mut event = json!({});
-    let mut invocations = 0;
+    let (mut invocations, mut completed) = (0, 0);
     loop {
         let answer = sandbox.invoke(event.to_string(), TIMEOUT).await.unwrap();
         let summary: Value = serde_json::from_slice(&answer.payload).unwrap();
         invocations += 1;
         let asked = fired(&moto).await;
+        // An invocation whose time is up just when the run ends asks for another, which finds nothing.
+        completed += summary["completed"].as_u64().unwrap();
         if summary["more"] == false {
-            assert_eq!((asked.as_slice(), &summary["completed"]), (&[][..], &json!(1)), "{summary}");
+            assert_eq!((asked.as_slice(), completed), (&[][..], 1), "{summary}");
             break;
         }
         assert_eq!(asked, [json!({"resume": true})], "{summary}");
