@@ -279,7 +279,8 @@ pub async fn add_threepl_account(
     Ok(())
 }
 
-/// Says where a 3PL account reports its stock, and with which bearer token it is asked; replaces what was said before.
+/// Says where a 3PL account reports its stock, and with which bearer token, given as it is stored (`Keys::at_rest`), it is asked;
+/// replaces what was said before.
 pub async fn set_threepl_inventory(
     conn: &mut PgConnection,
     tenant: Uuid,

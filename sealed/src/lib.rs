@@ -1,5 +1,5 @@
-//! Secrets at rest: what signs for us or lets us in (a destination's signing secrets, a shop's access token, a sender's secret) is
-//! stored sealed, and opened only by the functions that are given the keys.
+//! Secrets at rest: what signs for us or lets us in (a destination's signing secrets, a shop's access token, a sender's secret, the
+//! token of a 3PL's stock report) is stored sealed, and opened only by the functions that are given the keys.
 //!
 //! Promises: a stored secret is AES-256-GCM under a random nonce, with its key's id before it; it opens only where it belongs
 //! (`place` is authenticated), so that a row copied over another one opens nothing. No error shows a secret or a key.
@@ -18,7 +18,8 @@ const MARK: &str = "sealed:";
 const KEY_BYTES: usize = 32;
 const KEY_ID_MAX_CHARS: usize = 32;
 
-/// The keys of secrets at rest.
+/// The keys of secrets at rest. The default has none: it opens only what is stored unsealed.
+#[derive(Default)]
 pub struct Sealer {
     keys: Vec<(String, RandomizedNonceKey)>,
 }
@@ -103,6 +104,11 @@ pub fn threepl_place(account: &str) -> String {
     format!("threepl {account}")
 }
 
+/// Where the token of a 3PL account's stock report is stored.
+pub fn inventory_place(account: &str) -> String {
+    format!("inventory {account}")
+}
+
 /// Where a shop's own secrets are stored.
 pub fn shop_place(domain: &str) -> String {
     format!("shop {domain}")
@@ -160,6 +166,15 @@ mod tests {
         assert!(both.is_current(&new));
         assert_eq!(keys(&["b-2"]).open("p", &old), Err(NotOpened::UnknownKey("a-1".into())));
         assert_eq!(keys(&["b-2"]).open("p", &new).as_deref(), Ok("secret"));
+    }
+
+    #[test]
+    fn without_keys_only_what_is_unsealed_opens() {
+        let keyless = Sealer::default();
+        assert_eq!(keyless.open("p", "token").as_deref(), Ok("token"));
+        let sealed = keys(&["a-1"]).seal("p", "token").unwrap();
+        assert_eq!(keyless.open("p", &sealed), Err(NotOpened::UnknownKey("a-1".into())));
+        assert!(keyless.seal("p", "token").is_err() && !keyless.is_current("token"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use sealed::{Sealer, destination_place};
+use sealed::{Sealer, destination_place, inventory_place};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use standardwebhooks::Webhook;
@@ -137,6 +137,10 @@ impl Partner {
         });
         let place = destination_place(destination);
         stored.iter().filter_map(|secret| self.sealer.open(&place, secret).ok()).collect()
+    }
+
+    fn inventory_token(&self, account: &str, stored: &str) -> Option<String> {
+        self.sealer.open(&inventory_place(account), stored).ok()
     }
 }
 

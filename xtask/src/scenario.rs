@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use holdfast::master_data::{self, Orders, Style, User};
 use holdfast::secrets::{self, Keys};
-use sealed::{destination_place, threepl_place};
+use sealed::{destination_place, inventory_place, threepl_place};
 use xtask::dev_env::DevEnv;
 use xtask::workspace::Workspace;
 
@@ -193,6 +193,6 @@ async fn create(
     let secret = keys.at_rest(&threepl_place(&ids.threepl_account), &ids.threepl_secret)?;
     master_data::add_threepl_account(conn, tenant, &ids.threepl_account, &secret).await?;
     let url = crate::partner::inventory::url(partner_url, &ids.threepl_account);
-    let token = secrets::random_hex();
+    let token = keys.at_rest(&inventory_place(&ids.threepl_account), &secrets::random_hex())?;
     master_data::set_threepl_inventory(conn, tenant, &ids.threepl_account, &url, &token).await
 }

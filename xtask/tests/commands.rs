@@ -91,7 +91,8 @@ async fn a_scenario_has_the_promised_members_and_what_they_name_is_there() {
         .await;
     assert_eq!(counts, "3 12 5 90000 0");
     let sealed: bool = db
-        .scalar("select bool_and(secret like 'sealed:test:%') from (select secret from destination_secret union all select secret from threepl_account) s")
+        .scalar("select bool_and(secret like 'sealed:test:%') from (
+            select secret from destination_secret union all select secret from threepl_account union all select token from threepl_inventory) s")
         .await;
     assert!(sealed, "secrets are sealed with the stack's key");
     db.assert_consistent().await;

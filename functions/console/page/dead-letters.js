@@ -70,7 +70,7 @@ export async function show(ctx) {
 		for (const event of group.events) types.set(event.type, (types.get(event.type) ?? 0) + 1);
 		const list = h('div');
 		const more = button('Show them', () => {
-			list.replaceChildren(table('Dead letters', [['Event', (e) => rowLink(`#/event/${e.id}`, e.type), 'grow'], ['Attempts', (e) => number(e.attempts), 'num'],
+			list.replaceChildren(table('Dead letters', [['Event', (e) => rowLink(`#/event/${e.id}`, e.type), 'grow'], ['Attempts', (e) => number(e.attemptCount), 'num'],
 				['Written', (e) => time(e.createdAt)], ['Given up', (e) => time(e.deadLetteredAt)]], group.events.slice(0, 100)));
 			more.remove();
 		}, 'quiet');

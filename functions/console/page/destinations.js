@@ -96,7 +96,7 @@ export async function list(ctx) {
 				const sent = await ctx.send('POST', `/admin/destinations/${d.id}/test`, {}, `Test ${d.name}`);
 				for (;;) {
 					const event = await client.get(`/admin/outbox/${sent.outboxId}`, { signal: ctx.signal });
-					const last = event.attemptLog?.at(-1);
+					const last = event.attempts.at(-1);
 					const took = duration((Date.now() - begun) / 1000);
 					if (event.state === 'delivered') { said.replaceChildren(badge('delivered'), ` after ${took}`, last?.status ? `, answered ${last.status} in ${number(last.ms)} ms` : '', '. ', link(`#/event/${sent.outboxId}`, 'Look at the event')); return; }
 					if (event.lastError) { said.replaceChildren(badge('failed', 'bad'), ' It is tried again by itself. ', h('pre.bad', { tabIndex: 0 }, event.lastError), link(`#/event/${sent.outboxId}`, 'Look at the event')); return; }

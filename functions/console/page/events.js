@@ -40,7 +40,7 @@ export async function list(ctx) {
 			['Event', (e) => rowLink(`#/event/${e.id}`, e.type), 'grow'],
 			['State', (e) => badge(e.state)],
 			['To', (e) => e.destinationName ?? muted(e.destinationId ? 'deleted' : 'nobody')],
-			['Attempts', (e) => number(e.attempts), 'num'],
+			['Attempts', (e) => number(e.attemptCount), 'num'],
 			['Written', (e) => time(e.createdAt)],
 			['Next try', (e) => (e.state === 'pending' ? (e.nextAttemptAt ? time(e.nextAttemptAt) : muted('behind another')) : null)],
 			['Last error', (e) => e.lastError && h('div.clip', { title: e.lastError }, e.lastError)],
@@ -54,7 +54,6 @@ export async function show(ctx) {
 	ctx.title(`Event ${ctx.parameter}`);
 	async function render() {
 		const e = await ctx.get(path);
-		const attempts = e.attemptLog;
 		ctx.at.replaceChildren(heading(e.type, badge(e.state),
 			e.destinationName && ['dead', 'delivered'].includes(e.state) ? button('Send again', async () => {
 				await ctx.send('POST', `${path}/requeue`, {}, `Send event ${e.id} again`);
@@ -72,13 +71,13 @@ export async function show(ctx) {
 			}, 'quiet') : null),
 		panel(null, facts([['To', e.destinationId ? link(`#/events?destination=${e.destinationId}`, e.destinationName ?? 'a deleted destination') : 'nobody subscribes'],
 			['About', about(e.aggregate)], ['Sequence', number(e.aggregate.sequence)],
-			['Written', time(e.createdAt)], ['Attempts', number(e.attempts)],
+			['Written', time(e.createdAt)], ['Attempts', number(e.attemptCount)],
 			e.state === 'pending' ? ['Next try', e.nextAttemptAt ? time(e.nextAttemptAt) : 'when the one before it is out'] : null,
 			e.deliveredAt ? ['Delivered', time(e.deliveredAt)] : null, e.deadLetteredAt ? ['Given up', time(e.deadLetteredAt)] : null,
 			e.discardReason ? ['Discarded because', e.discardReason] : null, e.requeues ? ['Sent again by people', number(e.requeues)] : null])),
 		e.lastError ? panel('Last error', h('pre.bad', { tabIndex: 0 }, e.lastError)) : '',
-		attempts?.length ? panel('Attempts', table('Attempts', [['When', (a) => time(a.at)], ['Status', (a) => a.status ?? muted('no answer')],
-			['Took', (a) => a.ms !== undefined && a.ms !== null && `${number(a.ms)} ms`, 'num'], ['What was said', (a) => a.said && h('span.said', a.said), 'grow']], attempts)) : '',
+		e.attempts.length ? panel('Attempts', table('Attempts', [['When', (a) => time(a.at)], ['Status', (a) => a.status ?? muted('no answer')],
+			['Took', (a) => a.ms !== undefined && a.ms !== null && `${number(a.ms)} ms`, 'num'], ['What was said', (a) => a.said && h('span.said', a.said), 'grow']], e.attempts)) : '',
 		panel('Document', h('pre', { tabIndex: 0 }, JSON.stringify(e.payload, null, 2))),
 		e.history?.length ? panel('What people did', table('What people did', [['When', (x) => time(x.at)], ['Who', (x) => x.byName ?? x.by], ['What', (x) => words(x.action)], ['Why', (x) => x.reason, 'grow']], e.history)) : '');
 	}

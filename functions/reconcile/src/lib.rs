@@ -30,6 +30,7 @@ use shared::delivery::address::Guard;
 use shared::delivery::fetch::Fetcher;
 use shared::runtime::config::ConfigError;
 use shared::runtime::metrics::{Line, Unit};
+use shared::runtime::sealed::{self, Sealer};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -144,6 +145,8 @@ pub struct Reconciler {
     pub terms: Terms,
     /// Admits addresses of accounts.
     pub guard: Guard,
+    /// Opens the tokens of accounts.
+    pub sealer: Sealer,
     /// Names the day.
     pub zone: String,
     /// `None`: no continuation is asked for.
@@ -158,6 +161,7 @@ impl Reconciler {
         let limits = Limits { max_age: config.max_age, ..Limits::default() };
         let mut reconciler = Self::with(db, limits, config.terms);
         (reconciler.guard, reconciler.zone) = (config.guard.clone(), config.zone.clone());
+        reconciler.sealer = sealed::optional_from_env().await?;
         // Without a region the SDK would search the network for one.
         if config.aws {
             reconciler.scheduler = Scheduler::from_env(&aws_config().await)?;
@@ -165,9 +169,10 @@ impl Reconciler {
         Ok(reconciler)
     }
 
-    /// For public addresses only, without continuations.
+    /// For public addresses and tokens that are stored unsealed, without continuations.
     pub fn with(db: Db, limits: Limits, terms: Terms) -> Self {
-        Self { db, limits, terms, guard: Guard::default(), zone: "UTC".into(), scheduler: None }
+        let (guard, sealer) = (Guard::default(), Sealer::default());
+        Self { db, limits, terms, guard, sealer, zone: "UTC".into(), scheduler: None }
     }
 
     /// Works at all runs that were asked for, until they have ended or `deadline` is near; then asks for a continuation.

@@ -19,6 +19,7 @@ use crate::page::Page;
 pub(crate) struct Account {
     pub(crate) id: String,
     pub(crate) base_url: String,
+    /// As it is stored: sealed.
     pub(crate) token: String,
 }
 

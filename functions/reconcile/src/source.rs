@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use shared::delivery::fetch::{FetchError, Fetcher};
+use shared::runtime::sealed::{NotOpened, Sealer, inventory_place};
 
 use crate::Limits;
 use crate::page::Page;
@@ -42,10 +43,15 @@ struct Missed {
 }
 
 impl Source {
-    pub(crate) fn new(fetcher: &Fetcher, limits: Limits, account: &Account) -> Self {
+    pub(crate) fn new(
+        fetcher: &Fetcher,
+        limits: Limits,
+        sealer: &Sealer,
+        account: &Account,
+    ) -> Result<Self, NotOpened> {
         let url = format!("{}/inventory", account.base_url.trim_end_matches('/'));
-        let (fetcher, token) = (fetcher.clone(), account.token.clone());
-        Self { fetcher, limits, url, token, seen: Arc::default() }
+        let token = sealer.open(&inventory_place(&account.id), &account.token)?;
+        Ok(Self { fetcher: fetcher.clone(), limits, url, token, seen: Arc::default() })
     }
 
     /// The page behind a cursor; `None`: the first one.

@@ -87,6 +87,13 @@ impl<'a> Work<'a> {
         if Instant::now() < self.stop_at { Ok(()) } else { Err(End::Stopped) }
     }
 
+    fn source(&self, index: usize) -> Step<Source> {
+        let Reconciler { limits, sealer, .. } = self.reconciler;
+        let account = &self.run.accounts[index];
+        Source::new(self.fetcher, *limits, sealer, account)
+            .map_err(|error| End::Failed(format!("account {}: its token: {error}", account.id)))
+    }
+
     /// All accounts, from the checkpoint on. The next page is fetched while this one is stored.
     async fn walk(&mut self) -> Step<()> {
         let Place { account, mut after } = std::mem::take(&mut self.run.cursor);
@@ -96,7 +103,7 @@ impl<'a> Work<'a> {
             0
         });
         for index in begin..self.run.accounts.len() {
-            let source = Source::new(self.fetcher, self.reconciler.limits, &self.run.accounts[index]);
+            let source = self.source(index)?;
             let mut fetching = fetch(&source, after.take());
             let mut may_begin_anew = true;
             loop {
@@ -106,9 +113,7 @@ impl<'a> Work<'a> {
                     Err(SourceError::Cursor(error)) if may_begin_anew => {
                         tracing::warn!(error, "the cursor is not known any more; walking the account again");
                         may_begin_anew = false;
-                        let again =
-                            Source::new(self.fetcher, self.reconciler.limits, &self.run.accounts[index]);
-                        fetching = fetch(&again, None);
+                        fetching = fetch(&self.source(index)?, None);
                         continue;
                     }
                     Err(SourceError::Cursor(error) | SourceError::Failed(error)) => {

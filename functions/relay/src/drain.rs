@@ -24,6 +24,8 @@ use crate::{DrainError, Relay, Summary, Watch};
 
 /// Tries to settle a set before the drain gives up; `Db::run` reconnects within each.
 const SETTLE_TRIES: u32 = 3;
+/// Events that one log line names at most.
+const NAMED: usize = 20;
 /// Time to another connection, well within `Limits::settle`.
 const SETTLE_PAUSE: Duration = Duration::from_millis(300);
 
@@ -362,8 +364,14 @@ impl Drain<'_> {
                 Err(error) => return Err(error),
             }
         };
-        if settled.stale > 0 {
-            tracing::warn!(rows = settled.stale, "not settled: the lease had expired");
+        if !settled.refused.is_empty() {
+            let (count, events) =
+                (settled.refused.len(), &settled.refused[..settled.refused.len().min(NAMED)]);
+            tracing::warn!(
+                count,
+                ?events,
+                "results refused: the lease had expired, or the event was discarded"
+            );
         }
         if settled.woken {
             self.poll_now();

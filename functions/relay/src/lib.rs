@@ -274,7 +274,8 @@ impl Relay {
     pub async fn run_once(&self, watch: impl Into<Watch>, deadline: Instant) -> Result<Summary, DrainError> {
         // Not at cold start: connections that were open when a sandbox froze are dead.
         let sender = Sender::new(self.limits.attempt, self.guard.clone())?;
-        let clients = Clients { sender, mailer: self.mailer.clone(), buses: self.buses.clone() };
+        let (mailer, buses) = (self.mailer.clone(), self.buses.clone());
+        let clients = Clients { sender, mailer, senders: self.guard.senders, buses };
         let drained = drain::drain(self, clients, watch.into(), deadline).await?;
         self.conclude(&drained).await;
         snapshot::tell_oldest(&self.db).await;

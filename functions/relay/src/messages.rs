@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use aws::bus::{Buses, MAX_BYTES, MAX_ENTRIES};
 use aws::mailer::Mailer;
 use jiff::Timestamp;
+use shared::delivery::address::Senders;
 use shared::delivery::attempt::{Attempt, Sender};
 use shared::delivery::email::mail_of;
 use shared::delivery::outbox::{Claimed, DestinationKind};
@@ -115,6 +116,7 @@ impl From<Pushed> for Sent {
 pub(crate) struct Clients {
     pub(crate) sender: Sender,
     pub(crate) mailer: Option<Mailer>,
+    pub(crate) senders: Senders,
     pub(crate) buses: Option<Buses>,
 }
 
@@ -161,6 +163,9 @@ impl Clients {
             Ok(mail) => mail,
             Err(error) => return Attempt::Unsendable(format!("no mail: {error}")),
         };
+        if self.senders == Senders::Allowed && !mail.sender_allowed {
+            return Attempt::Rejected("the operator has not allowed this tenant the sender".into());
+        }
         if let Some(why) = &mail.paused {
             return Attempt::Rejected(format!("nothing is sent to this address: {why}"));
         }

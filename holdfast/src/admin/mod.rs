@@ -59,7 +59,7 @@ pub enum Command {
     /// Create a 3PL account, give it a new secret, or list all of them.
     #[command(subcommand)]
     Threepl(threepl::Command),
-    /// Allow a tenant a bus of EventBridge or a queue of SQS for its events, take it back, or list what is allowed.
+    /// Allow a tenant a bus of EventBridge, a queue of SQS or a sender of mail, take it back, or list what is allowed.
     #[command(subcommand)]
     Target(TargetCommand),
     /// List webhooks that could not be processed, of all tenants and of none, or end them.

@@ -3,7 +3,7 @@
 //! A secret that somebody replaces meanwhile is left alone: it is written with its old value as a condition.
 
 use anyhow::{Context, Result};
-use sealed::{Sealer, destination_place, shop_place, threepl_place};
+use sealed::{Sealer, destination_place, inventory_place, shop_place, threepl_place};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -22,6 +22,7 @@ const OF_DESTINATION: &str = "update destination_secret set secret = $3 where id
 const OF_THREEPL: &str = "update threepl_account set secret = $3 where id = $1 and secret = $2";
 const OF_THREEPL_BEFORE: &str =
     "update threepl_account set previous_secret = $3 where id = $1 and previous_secret = $2";
+const OF_INVENTORY: &str = "update threepl_inventory set token = $3 where account_id = $1 and token = $2";
 const OF_SHOP: &str = "update shopify_shop set secret = $3 where domain = $1 and secret = $2";
 const OF_SHOP_BEFORE: &str =
     "update shopify_shop set previous_secret = $3 where domain = $1 and previous_secret = $2";
@@ -68,6 +69,13 @@ async fn all(conn: &mut PgConnection) -> Result<Vec<Stored>> {
         sqlx::query_as("select domain, secret, previous_secret from shopify_shop order by domain")
             .fetch_all(&mut *conn)
             .await?;
+    let inventories: Vec<(String, String)> =
+        sqlx::query_as("select account_id, token from threepl_inventory order by account_id")
+            .fetch_all(&mut *conn)
+            .await?;
+    for (name, secret) in inventories {
+        all.push(Stored { place: inventory_place(&name), name, secret, replace: OF_INVENTORY });
+    }
     let accounts =
         accounts.into_iter().map(|row| (threepl_place(&row.0), row, [OF_THREEPL, OF_THREEPL_BEFORE]));
     let shops = shops.into_iter().map(|row| (shop_place(&row.0), row, [OF_SHOP, OF_SHOP_BEFORE]));

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use clap::Subcommand;
-use sealed::threepl_place;
+use sealed::{inventory_place, threepl_place};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -94,7 +94,8 @@ pub async fn run(conn: &mut PgConnection, keys: &Keys, command: Command) -> Resu
             let Some(tenant) = tenant else { bail!("there is no 3PL account {account}") };
             // Not when the arguments are read: then the error would show the token.
             check::token(&token).map_err(|why| anyhow!("--token: {why}"))?;
-            master_data::set_threepl_inventory(conn, tenant, &account, &url, &token).await?;
+            let stored = keys.at_rest(&inventory_place(&account), &token)?;
+            master_data::set_threepl_inventory(conn, tenant, &account, &url, &stored).await?;
             Ok(vec![json!({ "account": account, "tenantId": tenant, "inventoryUrl": url })])
         }
         Command::NoInventory { account } => {

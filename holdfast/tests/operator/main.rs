@@ -4,6 +4,7 @@
 
 mod exceptions;
 mod senders;
+mod targets;
 
 use std::process::{Command, Output};
 

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
 use sha2::Sha256;
-use shared::runtime::sealed::{Sealer, destination_place, shop_place, threepl_place};
+use shared::runtime::sealed::{Sealer, destination_place, inventory_place, shop_place, threepl_place};
 use shared::webhooks::inbox::Receiver;
 use testing::{Event, Reply, Seed, Shop};
 
@@ -100,6 +100,24 @@ async fn stored_secrets_are_sealed_with_the_first_key_and_then_the_other_can_go(
     assert!(said.contains("SECRETS_KEYS is not set") && plain.contains("whsec_"), "{said}");
     sealing(url, KEYS, &["admin", "threepl", "create", "--tenant", &tenant, "--account", "old"]);
     sealing(url, KEYS, &["admin", "threepl", "rotate", "--account", "old"]);
+    // Where stock is reported: one sealed, one not.
+    let inventory = |account| {
+        [
+            "admin",
+            "threepl",
+            "inventory",
+            "--account",
+            account,
+            "--url",
+            "https://wms.example/v1",
+            "--token",
+            "wms_token_1",
+        ]
+    };
+    printed(url, &inventory("plain"));
+    sealing(url, KEYS, &inventory("old"));
+    let tokens = "select string_agg(token, ' ' order by account_id desc) from threepl_inventory";
+    assert!(db.text(tokens).await.starts_with("wms_token_1 sealed:k1:"));
     let destination = uuid::Uuid::new_v4();
     db.execute(format!(
         "insert into destination (tenant_id, id, name, kind, url, event_types)
@@ -108,11 +126,20 @@ async fn stored_secrets_are_sealed_with_the_first_key_and_then_the_other_can_go(
     ))
     .await;
     assert!(refused(url, &["admin", "reseal"], FAILED).contains("SECRETS_KEYS is not set"));
-    assert_eq!(sealing(url, NEW_KEYS, &["admin", "reseal"]), json!({"resealed": 4, "alreadyCurrent": 0}));
-    assert_eq!(sealing(url, NEW_KEYS, &["admin", "reseal"]), json!({"resealed": 0, "alreadyCurrent": 4}));
+    assert_eq!(sealing(url, NEW_KEYS, &["admin", "reseal"]), json!({"resealed": 6, "alreadyCurrent": 0}));
+    assert_eq!(sealing(url, NEW_KEYS, &["admin", "reseal"]), json!({"resealed": 0, "alreadyCurrent": 6}));
     let only_new = sealer(NEW_KEYS.split(',').next().unwrap());
     let stored = db.text("select secret from destination_secret").await;
     assert_eq!(only_new.open(&destination_place(destination), &stored).as_deref(), Ok("whsec_plain"));
+    for account in ["plain", "old"] {
+        let token =
+            db.text(format!("select token from threepl_inventory where account_id = '{account}'")).await;
+        assert_eq!(
+            only_new.open(&inventory_place(account), &token).as_deref(),
+            Ok("wms_token_1"),
+            "{account}"
+        );
+    }
     let told: Value = serde_json::from_str(&plain).unwrap();
     let stored = db.text("select secret from threepl_account where id = 'plain'").await;
     assert_eq!(only_new.open(&threepl_place("plain"), &stored).unwrap(), told["secret"].as_str().unwrap());

@@ -25,3 +25,13 @@ language sql stable security invoker as $$
   select format('%s on %s', p.reason, to_char(p.told_at at time zone 'UTC', 'YYYY-MM-DD')) from public.paused_address p
   where p.address = lower(p_address) and p.resumed_at is null limit 1
 $$;
+
+-- Whether the operator has allowed the tenant this bus, queue, or sender of mail. (An email destination that names no sender uses
+-- the operator's own.)
+create or replace function holdfast.is_allowed_target(p_tenant uuid, p_kind text, p_url text) returns boolean
+language sql stable as $$
+  select p_kind = 'email' and p_url not like 'mailto:%' or exists (
+    select from public.aws_target t
+    where t.tenant_id = p_tenant and t.kind = p_kind
+      and t.address = case p_kind when 'email' then lower(p_url) else p_url end)
+$$;

@@ -20,7 +20,7 @@ begin
       when v_row.kind = 'shopify_inventory' and v_row.aggregate_type = 'sku'
         then holdfast.push_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id, v_row.requeues)
       when v_row.kind = 'email' and v_row.event_type = 'order.line_allocated'
-        then holdfast.confirmation_facts(v_row.tenant_id, v_row.aggregate_id, holdfast.allocation_of(v_row.tenant_id,
+        then holdfast.confirmation_facts(v_row.tenant_id, v_row.destination_id, v_row.aggregate_id, holdfast.allocation_of(v_row.tenant_id,
           v_row.destination_id, v_row.aggregate_id, v_row.created_at, v_row.sequence)) end;
     return next;
   end loop;
@@ -33,7 +33,8 @@ language sql stable as $$
   select case p_kind
     when 'shopify_inventory' then '{"test":true}'
     when 'email' then (
-      select format('{"to":%s,"paused":%s,"toName":%s,"test":%s}', holdfast.quote(u.email),
+      select format('{"senderAllowed":%s,"to":%s,"paused":%s,"toName":%s,"test":%s}',
+                    holdfast.is_allowed_target(p_tenant, d.kind, d.url)::text, holdfast.quote(u.email),
                     holdfast.quote(holdfast.why_paused(u.email)), holdfast.quote(u.display_name), holdfast.quote(d.name))
       from public.outbox o
       join public.destination d on d.id = o.destination_id
@@ -71,9 +72,10 @@ begin
 end $$;
 
 -- p_data: [{"skuId","qty","atsAfter"}], or null: no mail. `allocated`, its first, is for relays that know of no others.
-create or replace function holdfast.confirmation_facts(p_tenant uuid, p_order uuid, p_data jsonb) returns text
-language sql stable as $$
-  select format('{"to":%s,"paused":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"allocations":[%s],"lines":[%s]}',
+create or replace function holdfast.confirmation_facts(p_tenant uuid, p_destination uuid, p_order uuid, p_data jsonb)
+returns text language sql stable as $$
+  select format('{"senderAllowed":%s,"to":%s,"paused":%s,"toName":%s,"orderNumber":%s,"customerName":%s,"customerPo":%s,"allocated":%s,"allocations":[%s],"lines":[%s]}',
+    (select holdfast.is_allowed_target(p_tenant, d.kind, d.url) from public.destination d where d.id = p_destination)::text,
     holdfast.quote(u.email), holdfast.quote(holdfast.why_paused(u.email)), holdfast.quote(u.display_name), holdfast.quote(o.number), holdfast.quote(c.name),
     holdfast.quote(o.customer_po), a.documents[1], array_to_string(a.documents, ','),
     (select string_agg(format('{"code":%s,"qty":%s,"qtyAllocated":%s,"qtyShipped":%s}', holdfast.quote(s.code), l.qty,

@@ -35,7 +35,8 @@ begin
   order by d.created_at desc, d.id desc limit (p_read ->> 'limit')::int + 1;
 end $$;
 
--- Refuses what does not fit a destination of this kind, or returns null. urlRefused: why the URL may not be called.
+-- Refuses what does not fit a destination of this kind, or returns null. urlRefused: why the URL may not be called; sendersAllowed:
+-- whether a mail's sender must be one that the operator has allowed.
 create or replace function holdfast.refuse_destination(p_tenant uuid, p_kind text, p_call jsonb) returns holdfast.outcome
 language plpgsql stable security invoker as $$
 declare
@@ -57,8 +58,9 @@ begin
     return holdfast.refusal(422, 'destination_kind', 'Only an eventbridge destination has an ARN.');
   elsif p_kind = 'eventbridge' and (v_fields ->> 'ordered')::boolean then
     return holdfast.refusal(422, 'destination_kind', 'EventBridge keeps no order.');
-  elsif p_kind in ('eventbridge', 'sqs') and v_fields ? 'url' and not exists (
-       select from public.aws_target t where t.tenant_id = p_tenant and t.kind = p_kind and t.address = v_fields ->> 'url') then
+  elsif v_fields ? 'url'
+        and (p_kind in ('eventbridge', 'sqs') or p_kind = 'email' and (p_call ->> 'sendersAllowed')::boolean)
+        and not holdfast.is_allowed_target(p_tenant, p_kind, v_fields ->> 'url') then
     return holdfast.does_not_fit('/url', 'must be one that the operator has allowed');
   end if;
   return null;

@@ -1,10 +1,11 @@
 -- The outbox as a person sees and changes it; each change runs under an idempotency key and adds a line to outbox_audit.
 
--- The members of one row, without braces. nextAttemptAt is null while a row waits in an ordered queue.
+-- The members of one row, without braces: all but `attempts`, which lists count and one event's document tells one by one.
+-- nextAttemptAt is null while a row waits in an ordered queue.
 create or replace function holdfast.outbox_members(p_row public.outbox, p_destination_name text) returns text
 language sql stable parallel safe
 return format('"id":"%s","state":"%s","destinationId":%s,"destinationName":%s,"eventId":"%s","type":%s,'
-              '"aggregate":{"type":"%s","id":"%s","sequence":%s},"createdAt":"%s","attempts":%s,"nextAttemptAt":%s,'
+              '"aggregate":{"type":"%s","id":"%s","sequence":%s},"createdAt":"%s","attemptCount":%s,"nextAttemptAt":%s,'
               '"deliveredAt":%s,"deadLetteredAt":%s,"discardedAt":%s,"lastError":%s',
   p_row.id, holdfast.outbox_state(p_row), holdfast.quote(p_row.destination_id::text),
   holdfast.quote(p_destination_name), p_row.event_id, holdfast.quote(p_row.event_type), p_row.aggregate_type,
@@ -46,13 +47,14 @@ declare
   v_after_at constant timestamptz := (select o.created_at from public.outbox o where o.tenant_id = p_tenant and o.id = v_after);
 begin
   return query
-  select o.id::text, '{' || holdfast.outbox_members(o, d.name) || '}'
+  select o.id::text, format('{%s,"attempts":%s}', holdfast.outbox_members(o, d.name), o.attempts)
   from holdfast.outbox_rows(p_tenant, p_read, v_after_at, v_after, (p_read ->> 'limit')::int + 1) o
   left join public.destination d on d.tenant_id = p_tenant and d.id = o.destination_id
   order by o.created_at desc, o.id desc;
 end $$;
 
--- {"id"}: one row, with its payload (the document that is sent), its last attempts and its history of changes by people.
+-- {"id","listsAttempts"}: one row, with its payload (the document that is sent), its last attempts and its history of changes by people.
+-- Without listsAttempts, for consoles of the release before, `attempts` is their number and `attemptLog` the list.
 create or replace function holdfast.read_outbox(p_read jsonb) returns holdfast.answer
 language plpgsql volatile security invoker as $$
 declare
@@ -60,6 +62,7 @@ declare
   v_row public.outbox;
   v_name text;
   v_history text;
+  v_log text;
 begin
   if not holdfast.is_user(p_read) then
     return holdfast.decided('unknown_user');
@@ -68,6 +71,7 @@ begin
   if not found then
     return holdfast.decided('not_found');
   end if;
+  v_log := coalesce(v_row.attempt_log::text, '[]');
   select d.name into v_name from public.destination d where d.tenant_id = v_tenant and d.id = v_row.destination_id;
   select string_agg(format('{"at":"%s","by":"%s","byName":%s,"action":"%s","reason":%s}', holdfast.rfc3339(a.at),
            a.app_user_id, holdfast.quote(u.display_name), a.action, holdfast.quote(a.details ->> 'reason')), ','
@@ -76,9 +80,11 @@ begin
   from public.outbox_audit a
   left join public.app_user u on u.tenant_id = v_tenant and u.id = a.app_user_id
   where a.tenant_id = v_tenant and a.outbox_id = v_row.id;
-  return holdfast.document_answer(format('{%s,"attemptLog":%s,"discardReason":%s,"requeues":%s,"history":[%s],"payload":%s}',
-    holdfast.outbox_members(v_row, v_name), coalesce(v_row.attempt_log::text, '[]'), holdfast.quote(v_row.discard_reason),
-    v_row.requeues, v_history, v_row.payload));
+  return holdfast.document_answer(format('{%s,%s,"discardReason":%s,"requeues":%s,"history":[%s],"payload":%s}',
+    holdfast.outbox_members(v_row, v_name),
+    case when (p_read ->> 'listsAttempts')::boolean then format('"attempts":%s', v_log)
+         else format('"attempts":%s,"attemptLog":%s', v_row.attempts, v_log) end,
+    holdfast.quote(v_row.discard_reason), v_row.requeues, v_history, v_row.payload));
 end $$;
 
 -- Makes dead or delivered rows, which the caller has locked in the order of their ids, pending and due now, with all their

@@ -1,4 +1,5 @@
-//! Which addresses a destination may have: protects our own network from requests that a user makes us send (SSRF).
+//! Which addresses a destination may have: protects our own network from requests that a user makes us send (SSRF), and one tenant's
+//! name from another's mails.
 //!
 //! Promises: no connection to a private, loopback, link-local (cloud metadata) or reserved address, or to an IPv6 form of
 //! one. The check is in the resolver of the connection, so a name that changes between check and call (DNS rebinding) gains
@@ -8,6 +9,7 @@
 //! Does not cover the hosts and networks that the operator allows (`DESTINATION_ALLOW`).
 
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -67,6 +69,30 @@ static REFUSED: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     allowed: Arc<Allowed>,
+    /// Which senders of mail destinations may name.
+    pub senders: Senders,
+}
+
+/// Which senders of mail a tenant's destinations may name. (One that names none uses the operator's.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Senders {
+    /// Any, for development.
+    #[default]
+    Any,
+    /// Those that the operator has allowed the tenant (`aws_target`).
+    Allowed,
+}
+
+impl FromStr for Senders {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "any" => Ok(Self::Any),
+            "allowed" => Ok(Self::Allowed),
+            _ => Err("it is any or allowed"),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,11 +103,12 @@ struct Allowed {
 
 impl Guard {
     /// From `DESTINATION_ALLOW`: host names, addresses and networks, separated by commas, that may be called though not
-    /// public, also over plain HTTP; for development.
+    /// public, also over plain HTTP; for development. `EMAIL_SENDERS`: `any` (the default) or `allowed`.
     pub fn from_env() -> Result<Self, ConfigError> {
         let text = optional("DESTINATION_ALLOW", String::new())?;
-        Self::allowing(&text)
-            .map_err(|entry| ConfigError::new("DESTINATION_ALLOW", format!("is wrong: {entry:?}")))
+        let guard = Self::allowing(&text)
+            .map_err(|entry| ConfigError::new("DESTINATION_ALLOW", format!("is wrong: {entry:?}")))?;
+        Ok(Self { senders: optional("EMAIL_SENDERS", Senders::default())?, ..guard })
     }
 
     /// As [`Guard::from_env`], from its text. The error is the entry that is neither host, address nor network.
@@ -98,7 +125,7 @@ impl Guard {
                 return Err(entry.to_owned());
             }
         }
-        Ok(Self { allowed: Arc::new(allowed) })
+        Ok(Self { allowed: Arc::new(allowed), senders: Senders::default() })
     }
 
     /// Whether the guard lets this address be called.

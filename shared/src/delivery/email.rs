@@ -15,6 +15,8 @@ enum Facts {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Test {
+    #[serde(default = "yes")]
+    sender_allowed: bool,
     to: String,
     #[serde(default)]
     paused: Option<String>,
@@ -27,6 +29,9 @@ struct Test {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Allocation {
+    /// Absent before the release that has allowed senders.
+    #[serde(default = "yes")]
+    sender_allowed: bool,
     to: String,
     /// Absent before the release that has paused addresses.
     #[serde(default)]
@@ -38,6 +43,10 @@ struct Allocation {
     /// One per SKU, in the order of their events.
     allocations: Vec<Allocated>,
     lines: Vec<Line>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,6 +83,8 @@ impl Line {
 /// A rendered mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mail {
+    /// Whether the operator has allowed the tenant the sender that the destination names.
+    pub sender_allowed: bool,
     /// One address.
     pub to: String,
     /// Why nothing may be sent there.
@@ -94,10 +105,11 @@ pub fn mail_of(facts: &str) -> Result<Mail, serde_json::Error> {
     })
 }
 
-fn test(Test { to, paused, to_name, test }: &Test) -> Mail {
+fn test(Test { sender_allowed, to, paused, to_name, test }: &Test) -> Mail {
     let said =
         format!("This is a test of the destination {test}: confirmations of allocations will look like it.");
     Mail {
+        sender_allowed: *sender_allowed,
         to: to.clone(),
         paused: paused.clone(),
         subject: one_line(&format!("Test of {test}")),
@@ -148,6 +160,7 @@ fn confirmation(facts: &Allocation) -> Mail {
             escaped(&heading),
             escaped(&summary)
         ),
+        sender_allowed: facts.sender_allowed,
         to: facts.to.clone(),
         paused: facts.paused.clone(),
     }

@@ -5,6 +5,7 @@
 //! Both, and the recovery, are events for the tenant's other destinations.
 //! Relies on: `migrations/functions/4_delivery/settle.sql`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -98,7 +99,7 @@ impl Settlement {
 }
 
 /// The result of a settlement, in rows unless said otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// Settled as delivered.
     pub delivered: u64,
@@ -106,8 +107,8 @@ pub struct Settled {
     pub failed: u64,
     /// Those of `failed` that are dead letters now.
     pub dead_lettered: u64,
-    /// Not settled: the lease had expired, or a person discarded the row.
-    pub stale: u64,
+    /// The rows whose result was refused: the lease had expired, or a person discarded the row.
+    pub refused: Vec<i64>,
     /// Destinations whose breaker opened, or that are gone.
     pub disabled: u64,
     /// Destinations whose breaker closed.
@@ -142,9 +143,9 @@ pub async fn settle(
         "openMaxSecs": breaker.pause_max.as_secs_f64(), "unreachableSecs": breaker.unreachable.as_secs_f64()}});
     let rows = db.call(&Statement::new("holdfast.relay_settle", argument)).await?;
     let mut settled = Settled::default();
-    let mut settled_rows = 0;
+    let mut taken = HashSet::new();
     for row in rows {
-        settled_rows += usize::from(row.try_get::<Option<i64>, _>("id")?.is_some());
+        taken.extend(row.try_get::<Option<i64>, _>("id")?);
         match row.try_get::<&str, _>("outcome")? {
             "delivered" => settled.delivered += 1,
             "dead" => {
@@ -156,7 +157,7 @@ pub async fn settle(
             _ => settled.failed += 1,
         }
     }
-    settled.stale = (settlements.len() - settled_rows) as u64;
+    settled.refused = settlements.iter().map(|one| one.id).filter(|id| !taken.contains(id)).collect();
     Ok(settled)
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::db::call::Statement;
-use crate::delivery::address::{Guard, URL_MAX_CHARS};
+use crate::delivery::address::{Guard, Senders, URL_MAX_CHARS};
 use crate::http::event::Answer;
 use crate::http::fields::{Fields, uuid};
 use crate::http::json::BodyError;
@@ -67,6 +67,8 @@ pub struct DestinationFields {
     secret: Option<String>,
     /// Why the address that the name has now may not be called.
     lookup_refusal: Option<String>,
+    /// Where a mail's sender is looked up by SQL, as buses and queues are.
+    senders: Senders,
 }
 
 /// Reads the body of `POST /admin/destinations`.
@@ -229,7 +231,12 @@ impl DestinationReader {
 
     fn done(self) -> Parsed<DestinationFields> {
         if self.errors.is_empty() {
-            Ok(DestinationFields { members: self.members, secret: self.secret, lookup_refusal: None })
+            Ok(DestinationFields {
+                members: self.members,
+                secret: self.secret,
+                lookup_refusal: None,
+                senders: Senders::default(),
+            })
         } else {
             Err(self.errors)
         }
@@ -241,6 +248,7 @@ impl DestinationFields {
     /// The look-up of a name may give something else on a retry, so its result is only kept here; SQL refuses because of it
     /// where the key is new, and a replay stays a replay.
     pub async fn check_address(&mut self, guard: &Guard) -> Result<(), Vec<BodyError>> {
+        self.senders = guard.senders;
         let Some(url) = self.members.get("url").and_then(Value::as_str).filter(|url| !url.is_empty()) else {
             return Ok(());
         };
@@ -267,7 +275,8 @@ impl DestinationFields {
     }
 
     fn argument(&self) -> Value {
-        json!({"fields": self.members, "secret": self.secret, "urlRefused": self.lookup_refusal})
+        json!({"fields": self.members, "secret": self.secret, "urlRefused": self.lookup_refusal,
+            "sendersAllowed": self.senders == Senders::Allowed})
     }
 }
 

@@ -45,7 +45,7 @@ pub fn list(query: &[(String, String)]) -> Result<Query, Problem> {
 
 /// One event with its payload and history: 200; 404.
 pub fn event(id: i64) -> Query {
-    Query::new("holdfast.read_outbox", json!({"id": id}))
+    Query::new("holdfast.read_outbox", json!({"id": id, "listsAttempts": true}))
 }
 
 /// Pending rows, age of the oldest and dead letters, in all and per destination, counted up to a bound.

@@ -178,6 +178,7 @@ async fn the_worker_reads_other_tenants_only_in_the_tables_it_drains() {
     let mut owner = shop.db.owner().await;
     let mut worker = PgConnection::connect(&shop.db.worker_url).await.unwrap();
     let drained = [
+        "aws_target",
         "outbox",
         "destination",
         "destination_secret",

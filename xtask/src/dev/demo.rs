@@ -7,7 +7,7 @@ use super::state::State;
 use crate::partner::{inventory, webhook_url};
 use holdfast::master_data::{self, Grant, Orders, Style, User};
 use holdfast::secrets::{self, Keys};
-use sealed::{destination_place, threepl_place};
+use sealed::{destination_place, inventory_place, threepl_place};
 
 pub const SCARCE_CODE: &str = "HARBOR-NVY-M";
 pub const PLENTIFUL_CODE: &str = "HARBOR-NVY-L";
@@ -46,7 +46,10 @@ pub async fn load(conn: &mut PgConnection, state: &State, partner_url: &str) -> 
     )
     .bind(&demo.threepl_account)
     .bind(url)
-    .bind(secrets::random_hex())
+    .bind(
+        Keys::read(Some(&state.secrets_keys))?
+            .at_rest(&inventory_place(&demo.threepl_account), &secrets::random_hex())?,
+    )
     .execute(&mut *tx)
     .await?;
     add_events_key(&mut tx, state).await?;

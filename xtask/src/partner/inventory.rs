@@ -66,7 +66,7 @@ pub(super) async fn report(
     Query(asked): Query<Asked>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, StatusCode> {
-    let token: Option<String> =
+    let stored: Option<String> =
         sqlx::query_scalar("select token from threepl_inventory where account_id = $1")
             .bind(&account)
             .fetch_optional(&partner.database)
@@ -75,6 +75,7 @@ pub(super) async fn report(
                 eprintln!("partner: cannot read the token of {account}: {error}");
                 StatusCode::INTERNAL_SERVER_ERROR
             })?;
+    let token = stored.and_then(|stored| partner.inventory_token(&account, &stored));
     let sent = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     if token.is_none() || token.as_deref() != sent {
         return Err(StatusCode::UNAUTHORIZED);

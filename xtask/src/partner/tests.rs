@@ -169,7 +169,8 @@ async fn an_account_reports_forty_thousand_skus_page_by_page_and_only_to_who_has
     let mut owner = db.owner().await;
     holdfast::master_data::add_threepl_account(&mut owner, tenant.id, "north", "whsec_eA==").await.unwrap();
     let url = inventory::url(&partner_url, "north");
-    holdfast::master_data::set_threepl_inventory(&mut owner, tenant.id, "north", &url, "token")
+    let stored = testing::sealer().seal("inventory north", "token").unwrap();
+    holdfast::master_data::set_threepl_inventory(&mut owner, tenant.id, "north", &url, &stored)
         .await
         .unwrap();
     assert_eq!(page(&partner_url, "token", "").await, (200, json!({"items": [], "next": null})));

@@ -112,6 +112,18 @@ async fn a_start_writes_nothing_and_a_request_one_line() {
 }
 
 #[tokio::test]
+async fn a_failure_of_the_database_is_logged_with_its_sqlstate() {
+    let shop = Shop::open(Seed::default()).await;
+    let logged = Logged::started(&shop, "JSON").await;
+    shop.db.execute("alter table order_line rename to moved").await;
+    logged.send(&shop.allocate(0).key(&fresh_key()).json(&shop.one(0, 1))).await;
+    let text = logged.text();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> = lines.iter().filter(|line| line["level"] == "ERROR").collect();
+    assert_eq!((told.len(), &told[0]["fields"]["sqlstate"]), (1, &json!("42P01")), "{text}");
+}
+
+#[tokio::test]
 async fn nothing_that_a_caller_sends_makes_a_line_of_text() {
     let shop = Shop::open(Seed::default()).await;
     let logged = Logged::started(&shop, "Text").await;

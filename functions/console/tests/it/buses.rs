@@ -1,6 +1,7 @@
 //! Destinations on AWS: what the operator has allowed, and what keeps an order.
 
 use serde_json::{Value, json};
+use shared::delivery::address::Senders;
 
 use crate::Desk;
 
@@ -50,6 +51,41 @@ async fn only_what_the_operator_allowed_this_tenant_can_be_set() {
     assert_eq!(moved.error().as_deref(), Some("destination_kind"));
     let made = desk.post("/admin/destinations", &body("webhook", BUS)).await;
     assert_eq!(made.error().as_deref(), Some("invalid_body"));
+}
+
+#[tokio::test]
+async fn a_mails_sender_must_be_one_that_the_operator_allowed_where_it_says_so() {
+    let mut desk = Desk::open().await;
+    let mail = |url: Option<&str>| {
+        let mut body = json!({"name": "Mail", "kind": "email", "eventTypes": ["order.line_allocated"]});
+        if let Some(url) = url {
+            body["url"] = json!(url);
+        }
+        body
+    };
+    let path =
+        |reply: &testing::Reply| format!("/admin/destinations/{}", reply.json()["id"].as_str().unwrap());
+    let own = "mailto:orders@brand.example";
+    // On a developer's machine any sender may be named.
+    assert_eq!(desk.post("/admin/destinations", &mail(Some("mailto:ceo@other.example"))).await.status, 201);
+    desk.console.guard.senders = Senders::Allowed;
+    let other = "with other as (insert into tenant (name) values ('other') returning id)
+                 insert into aws_target select id, 'email', 'mailto:ceo@other.example' from other";
+    desk.shop.db.execute(other).await;
+    for sender in [own, "mailto:ceo@other.example"] {
+        let refused = desk.post("/admin/destinations", &mail(Some(sender))).await;
+        assert_eq!((refused.status, &refused.json()["errors"][0]["path"]), (400, &json!("/url")), "{sender}");
+    }
+    // The operator's own sender needs no leave.
+    let default = desk.post("/admin/destinations", &mail(None)).await;
+    assert_eq!((default.status, &default.json()["url"]), (201, &json!("")));
+    assert_eq!(desk.patch(&path(&default), &json!({"url": own})).await.status, 400);
+    allow(&desk, "email", own).await;
+    let made = desk.post("/admin/destinations", &mail(Some("mailto:Orders@Brand.example"))).await;
+    assert_eq!((made.status, &made.json()["url"]), (201, &json!("mailto:Orders@Brand.example")));
+    let moved = desk.patch(&path(&made), &json!({"url": "mailto:ceo@other.example"})).await;
+    assert_eq!((moved.status, &moved.json()["errors"][0]["path"]), (400, &json!("/url")));
+    assert_eq!(desk.patch(&path(&default), &json!({"url": own})).await.status, 200);
 }
 
 #[tokio::test]

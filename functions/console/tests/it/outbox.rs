@@ -53,6 +53,7 @@ async fn the_list_is_newest_first_filtered_and_paged() {
         (&dead["state"], &dead["attempts"], &dead["lastError"], &dead["destinationName"]),
         (&json!("dead"), &json!(12), &json!("HTTP 500"), &json!("Partner"))
     );
+    assert_eq!(dead["attemptCount"], 12);
     for query in [
         "state=lost",
         "destination=x",
@@ -73,11 +74,15 @@ async fn the_list_is_newest_first_filtered_and_paged() {
 async fn one_event_is_shown_with_the_document_that_is_sent() {
     let desk = Desk::open().await;
     ten(&desk).await;
+    let attempt = r#"{"at":"2026-01-01T00:00:00.000Z","status":500,"ms":3,"said":"HTTP 500"}"#;
+    desk.shop.db.execute(format!("update outbox set attempt_log = '[{attempt}]' where id = 2")).await;
     let event = desk.read("/admin/outbox/2").await;
     assert_eq!(
-        (&event["id"], &event["state"], &event["attempts"]),
+        (&event["id"], &event["state"], &event["attemptCount"]),
         (&json!("2"), &json!("dead"), &json!(12))
     );
+    assert_eq!(event["attempts"], json!([serde_json::from_str::<Value>(attempt).unwrap()]));
+    assert_eq!(desk.read("/admin/outbox/5").await["attempts"], json!([]), "none is told of");
     assert_eq!(event["payload"]["data"], json!({"n": 2}));
     assert_eq!(event["payload"]["id"], event["eventId"]);
     assert_eq!(event["aggregate"]["sequence"], event["payload"]["aggregate"]["sequence"]);
@@ -102,7 +107,7 @@ async fn a_dead_letter_sent_again_begins_anew_under_its_id_once_however_often_th
     assert_eq!(second.json()["state"], "pending");
     let row = desk.read("/admin/outbox/2").await;
     assert_eq!(
-        (&row["state"], &row["attempts"], &row["requeues"], &row["deadLetteredAt"]),
+        (&row["state"], &row["attemptCount"], &row["requeues"], &row["deadLetteredAt"]),
         (&json!("pending"), &json!(0), &json!(1), &Value::Null)
     );
     assert_eq!(row["history"].as_array().unwrap().len(), 1);

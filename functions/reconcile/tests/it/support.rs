@@ -5,6 +5,7 @@ use std::time::Duration;
 use reconcile::{Limits, Reconciler, Request, Summary, Terms};
 use serde_json::{Value, json};
 use shared::delivery::address::Guard;
+use shared::runtime::sealed::inventory_place;
 use sqlx::{AssertSqlSafe, Row};
 use testing::{Seed, Shop, Warehouse};
 use tokio::time::Instant;
@@ -36,6 +37,13 @@ impl Stage {
         warehouse.serve(&shop.db, shop.tenant.id, &["wms"]).await;
         let codes = (1..=skus).map(|n| format!("SKU-{n:04}")).collect();
         Self { shop, warehouse, codes }
+    }
+
+    /// Stores the account's token as `holdfast admin threepl inventory` does where it has the keys.
+    pub async fn seal_token(&self) {
+        let token = self.shop.db.text("select token from threepl_inventory").await;
+        let sealed = testing::sealer().seal(&inventory_place("wms"), &token).unwrap();
+        self.shop.db.execute(format!("update threepl_inventory set token = '{sealed}'")).await;
     }
 
     /// A sandbox of the job.

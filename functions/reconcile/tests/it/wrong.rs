@@ -7,9 +7,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use reconcile::{Limits, Summary};
+use reconcile::{Limits, Request, Summary};
+use tokio::time::Instant;
 
-use crate::support::{ANY, Stage, hasty};
+use crate::support::{ANY, PATIENCE, Stage, hasty};
 
 const N: usize = 12;
 /// Three pages.
@@ -36,6 +37,22 @@ impl Stage {
         assert_eq!(self.shop.db.count("stock_ledger where entry_type = 'reconcile'").await, N as i64);
         self.shop.db.assert_consistent().await;
     }
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_opened_ends_the_run_in_words_without_a_request_and_one_that_can_is_used() {
+    let stage = Stage::counted_anew().await;
+    stage.seal_token().await;
+    let request = Request { tenant: Some(stage.shop.tenant.id), resume: false };
+    let mut reconciler = stage.reconciler(LIMITS(), ANY);
+    let summary = reconciler.run_once(request, Instant::now() + PATIENCE).await.unwrap();
+    let error = &summary.errors[0].error;
+    assert!(error.contains("account wms") && error.contains("which SECRETS_KEYS does not hold"), "{error}");
+    assert_eq!((summary.failed, stage.warehouse.asked().len()), (1, 0));
+    reconciler.sealer = testing::sealer();
+    let summary = reconciler.run_once(request, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!((summary.completed, &summary.errors), (1, &vec![]));
+    stage.all_are_booked().await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use aws::mailer::Mailer;
 use axum::Json;
 use serde_json::{Value, json};
+use shared::delivery::address::Senders;
 use testing::{Seed, Tenant, TestDb};
 
 use crate::standins::aws_at;
@@ -21,6 +22,49 @@ async fn allocate(db: &TestDb, tenant: &Tenant, qty: i64) {
 async fn mail_destination(db: &TestDb, tenant: &Tenant, url: &str) {
     let mail = db.destination(tenant, url, &["*"]).await;
     db.execute(format!("update destination set kind = 'email' where id = '{}'", mail.id)).await;
+}
+
+#[tokio::test]
+async fn a_sender_that_the_operator_took_back_writes_no_more_and_its_own_always_may() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed { skus: 1, ..Seed::default() }).await;
+    let ses = Partner::start(|_| async { Json(json!({"MessageId": "1"})) }).await;
+    mail_destination(&db, &tenant, "mailto:Orders@brand.example").await;
+    let mut relay = relay(&db);
+    relay.mailer =
+        Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), Some("us@operator.example".into())));
+    relay.guard.senders = Senders::Allowed;
+    // Neither another of its senders nor another tenant's leave is enough.
+    db.execute(format!(
+        "insert into aws_target values ('{}', 'email', 'mailto:sales@brand.example');
+         with other as (insert into tenant (name) values ('other') returning id)
+         insert into aws_target select id, 'email', 'mailto:orders@brand.example' from other",
+        tenant.id
+    ))
+    .await;
+    let senders = || {
+        let sent = ses.received();
+        let from = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap()["FromEmailAddress"].clone();
+        sent.iter().map(|request| from(&request.body)).collect::<Vec<_>>()
+    };
+    allocate(&db, &tenant, 1).await;
+    drain(&relay).await;
+    assert_eq!(senders(), Vec::<Value>::new());
+    let dead = "outbox where dead_lettered_at is not null and last_error like '%has not allowed this tenant the sender%'";
+    assert_eq!(db.count(dead).await, 1);
+    db.execute(format!(
+        "insert into aws_target values ('{}', 'email', 'mailto:orders@brand.example')",
+        tenant.id
+    ))
+    .await;
+    allocate(&db, &tenant, 1).await;
+    drain(&relay).await;
+    assert_eq!(senders(), [json!("Orders@brand.example")]);
+    db.execute("delete from aws_target; update destination set url = ''").await;
+    allocate(&db, &tenant, 1).await;
+    drain(&relay).await;
+    assert_eq!(senders(), [json!("Orders@brand.example"), json!("us@operator.example")]);
+    assert_eq!(db.count(dead).await, 1);
 }
 
 #[tokio::test]

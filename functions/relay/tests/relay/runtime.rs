@@ -148,6 +148,36 @@ async fn an_invocation_answers_with_what_it_did() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_refused_is_logged_with_its_event() {
+    let db = TestDb::create().await;
+    let tenant = db.seed(Seed::default()).await;
+    let owner_url = db.owner_url.clone();
+    // A person discards the event while it is sent.
+    let partner = Partner::start(move |_| {
+        let owner_url = owner_url.clone();
+        async move {
+            let mut owner = PgConnection::connect(&owner_url).await.unwrap();
+            sqlx::raw_sql(
+                "select holdfast.set_aside(array[2], 'x') from outbox where id = 2 and discarded_at is null",
+            )
+            .execute(&mut owner)
+            .await
+            .unwrap();
+            200.to_status()
+        }
+    })
+    .await;
+    db.destination(&tenant, &partner.url, &["*"]).await;
+    db.emit(&tenant, 3).await;
+    let mut lambda = Lambda::start(json!({"watchSeconds": 0})).await;
+    let mut process = Process::start(&db, &lambda);
+    assert_eq!(lambda.answer().await["delivered"], 2);
+    let written = process.written();
+    let told: Vec<_> = written.lines().filter(|line| line.contains("results refused")).collect();
+    assert!(told.len() == 1 && told[0].contains("[2]"), "{written}");
+}
+
+#[tokio::test]
 async fn a_drain_whose_backlog_could_not_be_counted_tells_what_it_did_and_leaves_out_what_it_does_not_know() {
     let db = TestDb::create().await;
     let tenant = db.seed(Seed::default()).await;

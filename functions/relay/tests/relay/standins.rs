@@ -122,6 +122,7 @@ async fn a_confirmation_is_taken_by_another_makers_ses() {
     let client = aws_sdk_sesv2::Client::new(&aws);
     client.create_email_identity().email_identity("orders@brand.example").send().await.unwrap();
     let mail = shared::delivery::email::Mail {
+        sender_allowed: true,
         to: "ann@tenant.test".into(),
         paused: None,
         subject: "Allocated: 1 × A".into(),

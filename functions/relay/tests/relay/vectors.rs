@@ -185,5 +185,5 @@ async fn every_statement_of_the_outbox_runs_as_the_worker() {
     let nobodys: Vec<_> =
         attempts.map(|(id, transition)| Settlement::new(id, Uuid::nil(), transition)).collect();
     let settled = settle(&worker, &nobodys, SECOND, Limits::default().breaker).await.unwrap();
-    assert_eq!(settled, Settled { stale: 5, ..Settled::default() });
+    assert_eq!(settled, Settled { refused: vec![1, 2, 3, 4, 5], ..Settled::default() });
 }
