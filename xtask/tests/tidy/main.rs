@@ -12,6 +12,7 @@ mod rust;
 mod served;
 mod sql;
 mod sql_wings;
+mod template;
 mod wings;
 mod words;
 
