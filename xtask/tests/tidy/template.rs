@@ -8,6 +8,10 @@ use crate::{NOTHING, Yaml, bare, read, string, yaml};
 const SENT: [&str; 3] = ["Authorization", "Idempotency-Key", "If-Match"];
 const READ: [&str; 5] = ["ETag", "Location", "Retry-After", "Idempotent-Replayed", "X-Request-Id"];
 
+/// What knows no resources.
+const ANYWHERE: [&str; 3] =
+    ["cloudwatch:DescribeAlarms", "xray:PutTelemetryRecords", "xray:PutTraceSegments"];
+
 fn each(value: &Yaml, seen: &mut impl FnMut(&Yaml)) {
     seen(value);
     match value {
@@ -56,6 +60,28 @@ fn other_secrets(template: &Yaml) -> Vec<String> {
         if role.is_null() || named != readable {
             faults.push(format!("{id} is given {named:?} and may read {readable:?}"));
         }
+    }
+    faults
+}
+
+fn words(value: &Yaml) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    each(value, &mut |value| found.extend(value.as_str().map(str::to_owned)));
+    found
+}
+
+/// What a role may do by a wildcard, or to everything of an account.
+fn wide_rights(template: &Yaml) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (id, role) in resources(template, "AWS::IAM::Role") {
+        each(role, &mut |statement| {
+            let everywhere = words(&statement["Resource"]).contains("*");
+            let wide =
+                |action: &String| action.contains('*') || everywhere && !ANYWHERE.contains(&action.as_str());
+            faults.extend(
+                words(&statement["Action"]).into_iter().filter(wide).map(|action| format!("{id}: {action}")),
+            );
+        });
     }
     faults
 }
@@ -122,6 +148,11 @@ fn a_function_may_read_the_secrets_that_it_is_given_and_no_others() {
 }
 
 #[test]
+fn a_role_may_do_named_things_to_named_resources() {
+    assert_eq!(wide_rights(&yaml("template.yaml")), NOTHING);
+}
+
+#[test]
 fn no_secret_is_baked_into_the_template() {
     assert!(
         !read("template.yaml").contains("resolve:"),
@@ -157,6 +188,8 @@ Resources:
     ExposeHeaders: [ETag, Location, Retry-After, Idempotent-Replayed, X-Request-Id] }, !Ref N] } }
   R: { Type: 'AWS::IAM::Role', Properties: { Policies: [{ Statement: [
     { Action: 'secretsmanager:GetSecretValue', Resource: [!Ref ASecretArn, !If [C, !Ref BSecretArn, !Ref N]] }] }] } }
+  W: { Type: 'AWS::IAM::Role', Properties: { Policies: [{ Statement: [{ Action: 'ses:SendEmail', Resource: '*' }, { Action: ['sqs:*'], Resource: q },
+    { Action: 'xray:PutTraceSegments', Resource: '*' }] }] } }
   F:
     Type: AWS::Serverless::Function
     Properties:
@@ -168,6 +201,7 @@ Resources:
 ";
     let template: Yaml = yaml_serde::from_str(template).unwrap();
     assert!(other_secrets(&template)[0].contains("may read {\"ASecretArn\", \"BSecretArn\"}"));
+    assert_eq!(wide_rights(&template), ["W: ses:SendEmail", "W: sqs:*"]);
     assert_eq!(unbounded_schedules(&template), ["F Tick"]);
     assert_eq!(other_time_limits(&template), ["F: X_TIMEOUT_SECONDS"]);
     assert_eq!(other_logs(&template), ["F"]);
