@@ -227,4 +227,17 @@ mod tests {
         assert_eq!(newest_glibc(program), (2, 34));
         assert_eq!(newest_glibc(b"static"), (0, 0));
     }
+
+    #[test]
+    fn a_program_for_a_newer_glibc_than_lambdas_is_refused_and_an_older_one_taken() {
+        let path = std::env::temp_dir().join(format!("holdfast-{}", uuid::Uuid::new_v4()));
+        let inspected = |program: &str| {
+            std::fs::write(&path, program).unwrap();
+            inspect("relay", &path)
+        };
+        assert_eq!(inspected("\0GLIBC_2.17\0GLIBC_2.34\0").unwrap().glibc, "2.34");
+        let refused = inspected("\0GLIBC_2.35\0").map(|built| built.glibc).unwrap_err().to_string();
+        assert_eq!(refused, "relay asks for glibc 2.35; Lambda has 2.34");
+        std::fs::remove_file(&path).unwrap();
+    }
 }
