@@ -33,6 +33,25 @@ async fn migrating_a_database_with_data_again_changes_nothing() {
 }
 
 #[tokio::test]
+async fn senders_that_destinations_name_already_are_allowed_by_the_migration() {
+    let shop = Shop::open(Seed::default()).await;
+    for (kind, url) in [
+        ("email", "mailto:Orders@brand.example"),
+        ("email", "mailto:orders@brand.example"),
+        ("email", ""),
+        ("webhook", "https://partner.example/"),
+    ] {
+        let id = shop.db.destination(&shop.tenant, url, &["*"]).await.id;
+        shop.db.execute(format!("update destination set kind = '{kind}' where id = '{id}'")).await;
+    }
+    // As before it.
+    shop.db.execute("delete from _sqlx_migrations where version = 43; drop policy drain on aws_target").await;
+    migrate(&shop.db.owner_url, None).await.unwrap();
+    let allowed = "select string_agg(tenant_id || ' ' || kind || ' ' || address, ', ') from aws_target";
+    assert_eq!(shop.db.text(allowed).await, format!("{} email mailto:orders@brand.example", shop.tenant.id));
+}
+
+#[tokio::test]
 async fn a_function_that_was_changed_by_hand_is_restored() {
     let shop = Shop::open(Seed::default()).await;
     let before: String = shop.db.scalar(FUNCTIONS).await;
