@@ -218,6 +218,7 @@ fn table(functions: &[Built]) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 mod tests {
     use super::*;
 
