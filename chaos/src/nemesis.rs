@@ -184,7 +184,7 @@ impl Nemesis {
             self.pause(&mut rng, 100..1_200).await;
             let (function, payload) = match rng.random_range(0..20) {
                 0 if self.fleet.has("reaper") => ("reaper", event::scheduled("reaper")),
-                1 if self.fleet.has("reconcile") => {
+                1 | 2 if self.fleet.has("reconcile") => {
                     self.count_stock(&mut rng).await;
                     ("reconcile", event::scheduled("reconcile"))
                 }
