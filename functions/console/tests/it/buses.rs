@@ -76,7 +76,7 @@ async fn a_mails_sender_must_be_one_that_the_operator_allowed_where_it_says_so()
         let refused = desk.post("/admin/destinations", &mail(Some(sender))).await;
         assert_eq!((refused.status, &refused.json()["errors"][0]["path"]), (400, &json!("/url")), "{sender}");
     }
-    // The operator's own sender needs no leave.
+    // The operator's own sender needs no permission.
     let default = desk.post("/admin/destinations", &mail(None)).await;
     assert_eq!((default.status, &default.json()["url"]), (201, &json!("")));
     assert_eq!(desk.patch(&path(&default), &json!({"url": own})).await.status, 400);

@@ -34,7 +34,7 @@ async fn a_sender_that_the_operator_took_back_writes_no_more_and_its_own_always_
     relay.mailer =
         Some(Mailer::new(&aws_at(&ses.url.replace("/hook", "")), Some("us@operator.example".into())));
     relay.guard.senders = Senders::Allowed;
-    // Neither another of its senders nor another tenant's leave is enough.
+    // Neither another of its senders nor another tenant's permission is enough.
     db.execute(format!(
         "insert into aws_target values ('{}', 'email', 'mailto:sales@brand.example');
          with other as (insert into tenant (name) values ('other') returning id)
